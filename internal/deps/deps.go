@@ -1,0 +1,36 @@
+//go:build deps
+
+package deps
+
+import (
+	_ "github.com/gorilla/websocket"
+	_ "github.com/knadh/koanf/v2"
+	_ "github.com/knadh/koanf/parsers/toml/v2"
+	_ "github.com/knadh/koanf/providers/confmap"
+	_ "github.com/knadh/koanf/providers/env/v2"
+	_ "github.com/knadh/koanf/providers/file"
+	_ "github.com/knadh/koanf/providers/rawbytes"
+	_ "github.com/coreos/go-systemd/v22/daemon"
+	_ "github.com/coreos/go-systemd/v22/activation"
+	_ "go.bug.st/serial"
+	_ "periph.io/x/conn/v3/i2c"
+	_ "periph.io/x/host/v3/sysfs"
+	_ "github.com/ollama/ollama/api"
+	_ "go.etcd.io/bbolt"
+	_ "github.com/spf13/cobra"
+	_ "github.com/vbauerster/mpb/v8"
+	_ "github.com/vbauerster/mpb/v8/decor"
+	_ "github.com/mdp/qrterminal/v3"
+	_ "rsc.io/qr"
+	_ "golang.org/x/oauth2"
+	_ "golang.org/x/sys/unix"
+	_ "golang.org/x/crypto/argon2"
+	_ "golang.org/x/term"
+	_ "golang.org/x/time/rate"
+	_ "golang.org/x/sync/singleflight"
+	_ "golang.org/x/sync/errgroup"
+	_ "github.com/creack/pty"
+	_ "github.com/google/go-cmp/cmp"
+	_ "github.com/rogpeppe/go-internal/testscript"
+	_ "github.com/google/uuid"
+)

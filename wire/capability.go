@@ -1,0 +1,60 @@
+package wire
+
+// Capability names what one side offers in HELLO and the other grants in
+// HELLO_ACK. Nothing is used that was not granted on the same socket.
+type Capability string
+
+// The capabilities of protocol 1.1.
+const (
+	DirectoryBrowse Capability = "directory_browse" // control socket only
+	Shell           Capability = "shell"
+	Files           Capability = "files"
+	ComputerUse     Capability = "computer_use" // never offered by a headless device
+	LocalLLM        Capability = "local_llm"
+	Recording       Capability = "recording" // reserved by the protocol, never offered
+
+	HardwareSerial  Capability = "hardware_serial"
+	HardwareUSB     Capability = "hardware_usb"
+	HardwareGPIO    Capability = "hardware_gpio"
+	HardwareI2C     Capability = "hardware_i2c"
+	HardwareSPI     Capability = "hardware_spi"
+	HardwarePrinter Capability = "hardware_printer"
+)
+
+// The capabilities of the extensions that exist so far.
+const (
+	Grants      Capability = "grants"       // ceilings in HELLO_ACK, GRANTS_UPDATE
+	AuditAnchor Capability = "audit_anchor" // audit head in STATUS, AUDIT_VERIFY_REQUEST
+)
+
+// IsHardware says whether c is one of the hardware_* family.
+func (c Capability) IsHardware() bool {
+	return len(c) > len("hardware_") && c[:len("hardware_")] == "hardware_"
+}
+
+// HardwareCapability is the capability that an operation on a device of this
+// type (the type of HELLO.hardware_devices: serial, usb, gpio, …) needs.
+func HardwareCapability(deviceType string) Capability { return Capability("hardware_" + deviceType) }
+
+// Capabilities is a set of capabilities. Nil is the empty set.
+type Capabilities []Capability
+
+// Has says whether c is in the set.
+func (cs Capabilities) Has(c Capability) bool {
+	for _, x := range cs {
+		if x == c {
+			return true
+		}
+	}
+	return false
+}
+
+// AnyHardware says whether the set holds any capability of the hardware_* family.
+func (cs Capabilities) AnyHardware() bool {
+	for _, x := range cs {
+		if x.IsHardware() {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,241 @@
+package wire
+
+// Type is a message type: the `type` of an envelope.
+type Type string
+
+// Handshake, keepalive, status and ownership.
+const (
+	THello          Type = "HELLO"
+	THelloAck       Type = "HELLO_ACK"
+	TPing           Type = "PING"
+	TPong           Type = "PONG"
+	TStatus         Type = "STATUS"
+	TError          Type = "ERROR"
+	TAck            Type = "ACK"
+	TSessionRevoked Type = "SESSION_REVOKED"
+)
+
+// Machine control: on the control socket alone.
+const (
+	TDirectoryListRequest  Type = "DIRECTORY_LIST_REQUEST"
+	TDirectoryListResponse Type = "DIRECTORY_LIST_RESPONSE"
+	TAttachSession         Type = "ATTACH_SESSION"
+	TSessionAttached       Type = "SESSION_ATTACHED"
+	TActivateSession       Type = "ACTIVATE_SESSION"
+	TSessionActivated      Type = "SESSION_ACTIVATED"
+	TRestoreSession        Type = "RESTORE_SESSION"
+	TSessionRestored       Type = "SESSION_RESTORED"
+	TDetachSession         Type = "DETACH_SESSION"
+)
+
+// Shell, files and the local model: on data sockets alone.
+const (
+	TExecuteCommand   Type = "EXECUTE_COMMAND"
+	TCommandResult    Type = "COMMAND_RESULT"
+	TFileRead         Type = "FILE_READ"
+	TFileContents     Type = "FILE_CONTENTS"
+	TFileWrite        Type = "FILE_WRITE"
+	TFileStat         Type = "FILE_STAT"
+	TFileStatResponse Type = "FILE_STAT_RESPONSE"
+	TFileList         Type = "FILE_LIST"
+	TFileListResponse Type = "FILE_LIST_RESPONSE"
+	TFileDelete       Type = "FILE_DELETE"
+	TFileMove         Type = "FILE_MOVE"
+
+	TLocalLLMCompletion         Type = "LOCAL_LLM_COMPLETION"
+	TLocalLLMCompletionChunk    Type = "LOCAL_LLM_COMPLETION_CHUNK"
+	TLocalLLMCompletionResponse Type = "LOCAL_LLM_COMPLETION_RESPONSE"
+)
+
+// Computer use: known so that it can be refused with the right code.
+const (
+	TScreenshotRequest        Type = "SCREENSHOT_REQUEST"
+	TInputAction              Type = "INPUT_ACTION"
+	TCursorPositionRequest    Type = "CURSOR_POSITION_REQUEST"
+	TDisplayInfoRequest       Type = "DISPLAY_INFO_REQUEST"
+	TWindowListRequest        Type = "WINDOW_LIST_REQUEST"
+	TWindowFocus              Type = "WINDOW_FOCUS"
+	TAppListRequest           Type = "APP_LIST_REQUEST"
+	TAppLaunch                Type = "APP_LAUNCH"
+	TClipboardRead            Type = "CLIPBOARD_READ"
+	TClipboardWrite           Type = "CLIPBOARD_WRITE"
+	TPermissionsCheckRequest  Type = "PERMISSIONS_CHECK_REQUEST"
+	TScreenshotResponse       Type = "SCREENSHOT_RESPONSE"
+	TCursorPositionResponse   Type = "CURSOR_POSITION_RESPONSE"
+	TDisplayInfoResponse      Type = "DISPLAY_INFO_RESPONSE"
+	TWindowListResponse       Type = "WINDOW_LIST_RESPONSE"
+	TAppListResponse          Type = "APP_LIST_RESPONSE"
+	TClipboardReadResponse    Type = "CLIPBOARD_READ_RESPONSE"
+	TPermissionsCheckResponse Type = "PERMISSIONS_CHECK_RESPONSE"
+)
+
+// Recording: reserved by the protocol, known so that it can be refused.
+const (
+	TRequestRecordingConsent Type = "REQUEST_RECORDING_CONSENT"
+	TStartRecording          Type = "START_RECORDING"
+	TStopRecording           Type = "STOP_RECORDING"
+	TRecordingFetch          Type = "RECORDING_FETCH"
+	TApplyRecordingReview    Type = "APPLY_RECORDING_REVIEW"
+	TRecordingConsentResult  Type = "RECORDING_CONSENT_RESULT"
+	TRecordingStarted        Type = "RECORDING_STARTED"
+	TRecordingSummary        Type = "RECORDING_SUMMARY"
+	TRecordingData           Type = "RECORDING_DATA"
+	TRecordingReviewApplied  Type = "RECORDING_REVIEW_APPLIED"
+	TRecordingStep           Type = "RECORDING_STEP"
+)
+
+// Extensions, each used only after its capability was granted.
+const (
+	THardwareListRequest  Type = "HARDWARE_LIST_REQUEST"
+	THardwareListResponse Type = "HARDWARE_LIST_RESPONSE"
+	THardwareOp           Type = "HARDWARE_OP"
+	THardwareResult       Type = "HARDWARE_RESULT"
+	TGrantsUpdate         Type = "GRANTS_UPDATE"
+	TAuditVerifyRequest   Type = "AUDIT_VERIFY_REQUEST"
+	TAuditVerifyResponse  Type = "AUDIT_VERIFY_RESPONSE"
+)
+
+// Channel says on which socket of a machine a request may arrive.
+type Channel uint8
+
+const (
+	Control Channel = 1 << iota // the machine's own socket
+	Data                        // a session's socket
+)
+
+// Method is one request the platform may send to a device and what answers it.
+type Method struct {
+	Request  Type
+	Response Type // the terminal answer; ERROR is always possible
+	Channel  Channel
+	// Capability is what the socket's grant must hold. HardwareFamily stands
+	// for "any of the hardware_* capabilities"; the device then asks for the
+	// one of the device's own family.
+	Capability Capability
+	// Repeatable says that sending the request twice does no harm, so that the
+	// platform side may retry it once after a timeout or a lost link.
+	Repeatable bool
+	// Extension marks what protocol 1.1 itself doesn't know.
+	Extension bool
+	// Refused marks what a headless device never serves.
+	Refused bool
+}
+
+// HardwareFamily in Method.Capability means any hardware_* capability.
+const HardwareFamily Capability = "hardware_*"
+
+// methods is the one table of requests. It is read-only after initialisation.
+var methods = map[Type]Method{
+	TPing: {Request: TPing, Response: TPong, Channel: Control | Data, Repeatable: true},
+
+	TDirectoryListRequest: {Request: TDirectoryListRequest, Response: TDirectoryListResponse, Channel: Control, Capability: DirectoryBrowse, Repeatable: true},
+	TAttachSession:        {Request: TAttachSession, Response: TSessionAttached, Channel: Control, Capability: DirectoryBrowse},
+	TActivateSession:      {Request: TActivateSession, Response: TSessionActivated, Channel: Control, Capability: DirectoryBrowse, Repeatable: true},
+	TRestoreSession:       {Request: TRestoreSession, Response: TSessionRestored, Channel: Control, Capability: DirectoryBrowse, Repeatable: true},
+	TDetachSession:        {Request: TDetachSession, Response: TAck, Channel: Control, Capability: DirectoryBrowse, Repeatable: true},
+
+	TExecuteCommand: {Request: TExecuteCommand, Response: TCommandResult, Channel: Data, Capability: Shell},
+
+	TFileRead:   {Request: TFileRead, Response: TFileContents, Channel: Data, Capability: Files, Repeatable: true},
+	TFileWrite:  {Request: TFileWrite, Response: TAck, Channel: Data, Capability: Files},
+	TFileStat:   {Request: TFileStat, Response: TFileStatResponse, Channel: Data, Capability: Files, Repeatable: true},
+	TFileList:   {Request: TFileList, Response: TFileListResponse, Channel: Data, Capability: Files, Repeatable: true},
+	TFileDelete: {Request: TFileDelete, Response: TAck, Channel: Data, Capability: Files},
+	TFileMove:   {Request: TFileMove, Response: TAck, Channel: Data, Capability: Files},
+
+	TLocalLLMCompletion: {Request: TLocalLLMCompletion, Response: TLocalLLMCompletionResponse, Channel: Data, Capability: LocalLLM},
+
+	TScreenshotRequest:       {Request: TScreenshotRequest, Response: TScreenshotResponse, Channel: Data, Capability: ComputerUse, Repeatable: true, Refused: true},
+	TInputAction:             {Request: TInputAction, Response: TAck, Channel: Data, Capability: ComputerUse, Refused: true},
+	TCursorPositionRequest:   {Request: TCursorPositionRequest, Response: TCursorPositionResponse, Channel: Data, Capability: ComputerUse, Repeatable: true, Refused: true},
+	TDisplayInfoRequest:      {Request: TDisplayInfoRequest, Response: TDisplayInfoResponse, Channel: Data, Capability: ComputerUse, Repeatable: true, Refused: true},
+	TWindowListRequest:       {Request: TWindowListRequest, Response: TWindowListResponse, Channel: Data, Capability: ComputerUse, Repeatable: true, Refused: true},
+	TWindowFocus:             {Request: TWindowFocus, Response: TAck, Channel: Data, Capability: ComputerUse, Refused: true},
+	TAppListRequest:          {Request: TAppListRequest, Response: TAppListResponse, Channel: Data, Capability: ComputerUse, Repeatable: true, Refused: true},
+	TAppLaunch:               {Request: TAppLaunch, Response: TAck, Channel: Data, Capability: ComputerUse, Refused: true},
+	TClipboardRead:           {Request: TClipboardRead, Response: TClipboardReadResponse, Channel: Data, Capability: ComputerUse, Repeatable: true, Refused: true},
+	TClipboardWrite:          {Request: TClipboardWrite, Response: TAck, Channel: Data, Capability: ComputerUse, Refused: true},
+	TPermissionsCheckRequest: {Request: TPermissionsCheckRequest, Response: TPermissionsCheckResponse, Channel: Data, Capability: ComputerUse, Repeatable: true, Refused: true},
+
+	TRequestRecordingConsent: {Request: TRequestRecordingConsent, Response: TRecordingConsentResult, Channel: Data, Capability: Recording, Refused: true},
+	TStartRecording:          {Request: TStartRecording, Response: TRecordingStarted, Channel: Data, Capability: Recording, Refused: true},
+	TStopRecording:           {Request: TStopRecording, Response: TRecordingSummary, Channel: Data, Capability: Recording, Refused: true},
+	TRecordingFetch:          {Request: TRecordingFetch, Response: TRecordingData, Channel: Data, Capability: Recording, Repeatable: true, Refused: true},
+	TApplyRecordingReview:    {Request: TApplyRecordingReview, Response: TRecordingReviewApplied, Channel: Data, Capability: Recording, Refused: true},
+
+	THardwareListRequest: {Request: THardwareListRequest, Response: THardwareListResponse, Channel: Control | Data, Capability: HardwareFamily, Repeatable: true, Extension: true},
+	THardwareOp:          {Request: THardwareOp, Response: THardwareResult, Channel: Data, Capability: HardwareFamily, Extension: true},
+	TGrantsUpdate:        {Request: TGrantsUpdate, Response: TAck, Channel: Control | Data, Capability: Grants, Repeatable: true, Extension: true},
+	TAuditVerifyRequest:  {Request: TAuditVerifyRequest, Response: TAuditVerifyResponse, Channel: Control, Capability: AuditAnchor, Repeatable: true, Extension: true},
+}
+
+// MethodOf is the method that a request of this type asks for.
+func MethodOf(t Type) (Method, bool) {
+	m, ok := methods[t]
+	return m, ok
+}
+
+// Methods lists every method in no particular order.
+func Methods() []Method {
+	all := make([]Method, 0, len(methods))
+	for _, m := range methods {
+		all = append(all, m)
+	}
+	return all
+}
+
+// deviceFrames are the frames a device may send, with the capability without
+// which it may not: the answers of the table, and what is sent unasked or
+// between request and answer.
+var deviceFrames = func() map[Type]Capability {
+	frames := map[Type]Capability{
+		THello: "", TStatus: "", TError: "", TAck: "", TPong: "",
+		TLocalLLMCompletionChunk: LocalLLM,
+	}
+	for _, m := range methods {
+		if m.Refused || m.Response == TAck {
+			continue
+		}
+		frames[m.Response] = m.Capability
+	}
+	return frames
+}()
+
+// MayDeviceSend says whether a device may send a frame of this type on a socket
+// with this grant. The AutoGPT platform drops a socket at the first frame that
+// it does not expect, so the writer asks this for every frame.
+func MayDeviceSend(t Type, granted Capabilities) bool {
+	need, known := deviceFrames[t]
+	switch {
+	case !known:
+		return false
+	case need == "":
+		return true
+	case need == HardwareFamily:
+		return granted.AnyHardware()
+	default:
+		return granted.Has(need)
+	}
+}
+
+// IsAnswer says whether t is a type that only ever comes from a device (an
+// answer or an unsolicited report), so that a device which receives it drops it
+// and answers nothing.
+func IsAnswer(t Type) bool {
+	if _, request := methods[t]; request {
+		return false
+	}
+	switch t {
+	case THello, THelloAck, TRecordingStep:
+		return true
+	}
+	if _, ok := deviceFrames[t]; ok {
+		return true
+	}
+	for _, m := range methods {
+		if m.Response == t {
+			return true
+		}
+	}
+	return false
+}
