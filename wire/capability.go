@@ -58,3 +58,13 @@ func (cs Capabilities) AnyHardware() bool {
 	}
 	return false
 }
+
+// Approvable says whether the owner decides on c. What is left is plumbing of
+// the protocol itself (browsing, grants, anchors), which no ceiling names.
+func (c Capability) Approvable() bool {
+	switch c {
+	case Shell, Files, ComputerUse, LocalLLM, Recording:
+		return true
+	}
+	return c.IsHardware()
+}
