@@ -1,0 +1,173 @@
+package config
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func input(t *testing.T, file string, env ...string) Input {
+	t.Helper()
+	in := Input{Environ: env, Home: "/home/pi", UID: 1000, Hostname: "bench"}
+	if file != "" {
+		in.File = filepath.Join(t.TempDir(), "farhandd.toml")
+		if err := os.WriteFile(in.File, []byte(file), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return in
+}
+
+func TestDefaults(t *testing.T) {
+	c, err := Load(input(t, ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := c.WebSocket(), "wss://platform.autogpt.net/ws/local-executor"; got != want {
+		t.Errorf("WebSocket = %s, want %s", got, want)
+	}
+	if c.ShellEnabled || c.LLMEnabled || c.Sim || !c.HardwareEnabled || c.HardwareAllow != nil {
+		t.Errorf("defaults give too much or too little: %+v", c)
+	}
+	want := Limits{MaxConcurrent: 4, MaxFileSize: 10485760, CommandTimeout: 30 * time.Second, CommandsPerMinute: 60}
+	if diff := cmp.Diff(want, c.Limits); diff != "" {
+		t.Error(diff)
+	}
+	if c.StateDir != "/home/pi/.local/state/farhand" || !c.DefaultRoot || !cmp.Equal(c.Roots, []string{"/home/pi/farhand"}) || c.DisplayName != "bench" {
+		t.Errorf("places: %+v", c)
+	}
+}
+
+func TestPrecedence(t *testing.T) {
+	in := input(t, "display_name = \"file\"\nroots = [\"/srv/a\"]\n[limits]\nmax_concurrent = 2\nmax_commands_per_minute = 7\n[shell]\nenabled = true\n",
+		"FARHAND_LIMITS_MAX_CONCURRENT=3", "FARHAND_ROOTS=/srv/b, ~/c", "FARHAND_HARDWARE_ALLOW=[\"serial:*\",\"gpio:a,b\"]", "FARHAND_RELAY_LISTEN=x", "PATH=/bin")
+	in.Flags = map[string]string{"limits.max_concurrent": "5"}
+	c, err := Load(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Limits.MaxConcurrent != 5 || c.Limits.CommandsPerMinute != 7 || c.DisplayName != "file" || !c.ShellEnabled {
+		t.Errorf("%+v", c)
+	}
+	if diff := cmp.Diff([]string{"/srv/b", "/home/pi/c"}, c.Roots); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]string{"serial:*", "gpio:a,b"}, c.HardwareAllow); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestAbsentDiffersFromEmpty(t *testing.T) {
+	c, err := Load(input(t, "[hardware]\nallow = []\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.HardwareAllow == nil || len(c.HardwareAllow) != 0 {
+		t.Errorf("an empty allow list must allow nothing, got %#v", c.HardwareAllow)
+	}
+}
+
+func TestRefused(t *testing.T) {
+	for name, c := range map[string]struct {
+		file string
+		env  []string
+		key  string
+		says string
+	}{
+		"unknown key":         {file: "[shell]\nenable = true\n", key: "shell.enable", says: "shell.enabled"},
+		"unknown variable":    {env: []string{"FARHAND_SHELL_ENABLE=1"}, key: "FARHAND_SHELL_ENABLE", says: "FARHAND_SHELL_ENABLED"},
+		"plain remote http":   {file: "platform_url = \"http://example.org\"", key: "platform_url", says: "https"},
+		"plain remote ws":     {file: "platform_url = \"ws://192.0.2.1:80\"", key: "platform_url", says: "https"},
+		"no scheme":           {file: "platform_url = \"example.org\"", key: "platform_url", says: "scheme"},
+		"query in URL":        {file: "platform_url = \"https://example.org/?a=b\"", key: "platform_url"},
+		"string for a bool":   {file: "sim = \"yes\"", key: "sim", says: "true or false"},
+		"bool in environment": {env: []string{"FARHAND_SIM=maybe"}, key: "sim"},
+		"float for an int":    {file: "[limits]\nmax_concurrent = 2.5", key: "limits.max_concurrent", says: "whole"},
+		"zero concurrency":    {file: "[limits]\nmax_concurrent = 0", key: "limits.max_concurrent", says: "between"},
+		"negative timeout":    {file: "[limits]\ncommand_timeout_seconds = -1", key: "limits.command_timeout_seconds"},
+		"NaN":                 {file: "[limits]\ncommand_timeout_seconds = nan", key: "limits.command_timeout_seconds"},
+		"relative root":       {file: "roots = [\"work\"]", key: "roots", says: "absolute"},
+		"number in a list":    {file: "roots = [1]", key: "roots", says: "strings"},
+		"machine id":          {file: "machine_id = \"_x\"", key: "machine_id"},
+		"pin":                 {file: "[tls]\npin_sha256 = \"abc\"", key: "tls.pin_sha256"},
+		"not TOML":            {file: "roots = [", says: "configuration"},
+		"broken list":         {env: []string{"FARHAND_ROOTS=[\"a\""}, key: "roots"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := Load(input(t, c.file, c.env...))
+			e, ok := errors.AsType[*Error](err)
+			if !ok {
+				t.Fatalf("got %v, want a configuration error", err)
+			}
+			if e.Key != c.key {
+				t.Errorf("key %q, want %q", e.Key, c.key)
+			}
+			if !strings.Contains(err.Error(), c.says) {
+				t.Errorf("%q doesn't say %q", err, c.says)
+			}
+		})
+	}
+}
+
+func TestNamedFileMustExist(t *testing.T) {
+	in := input(t, "")
+	in.File = filepath.Join(t.TempDir(), "absent.toml")
+	if _, err := Load(in); err == nil {
+		t.Error("a file that was named and is missing must be an error")
+	}
+}
+
+func TestDefaultFile(t *testing.T) {
+	for _, c := range []struct {
+		in   Input
+		want string
+	}{
+		{Input{UID: 0}, "/etc/farhand/farhandd.toml"},
+		{Input{UID: 7, Environ: []string{"INVOCATION_ID=1"}}, "/etc/farhand/farhandd.toml"},
+		{Input{UID: 7, Home: "/h"}, "/h/.config/farhand/farhandd.toml"},
+		{Input{UID: 7, Home: "/h", Environ: []string{"XDG_CONFIG_HOME=/x"}}, "/x/farhand/farhandd.toml"},
+	} {
+		if got := DefaultFile(c.in); got != c.want {
+			t.Errorf("DefaultFile(%+v) = %s, want %s", c.in, got, c.want)
+		}
+	}
+}
+
+// Every key must be settable by each of the three ways it is documented for.
+func TestEveryKeyHasEnvAndFlag(t *testing.T) {
+	seen := make(map[string]string)
+	for _, k := range Keys() {
+		for _, n := range []string{k.Env(), k.Flag()} {
+			if other, dup := seen[n]; dup {
+				t.Errorf("%s names both %s and %s", n, other, k.Name)
+			}
+			seen[n] = k.Name
+		}
+		if k.Doc == "" {
+			t.Errorf("%s has no documentation", k.Name)
+		}
+		if foreign(k.Env()) {
+			t.Errorf("%s would be ignored as a sister program's", k.Env())
+		}
+	}
+}
+
+func FuzzFile(f *testing.F) {
+	f.Add([]byte("platform_url = \"https://example.org\"\n[limits]\nmax_concurrent = 2\n"))
+	f.Add([]byte("roots = [\"/a\", \"~\"]\n[hardware]\nallow = []\n"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		path := filepath.Join(t.TempDir(), "c.toml")
+		if err := os.WriteFile(path, b, 0o600); err != nil {
+			t.Skip("cannot write")
+		}
+		c, err := Load(Input{File: path, Home: "/h", Hostname: "x"})
+		if err == nil && (c.Platform == nil || c.Limits.MaxConcurrent < 1 || c.StateDir == "") {
+			t.Errorf("accepted without the essentials: %+v", c)
+		}
+	})
+}

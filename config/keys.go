@@ -1,0 +1,131 @@
+package config
+
+import (
+	"fmt"
+	"sort"
+	"strings"
+)
+
+// kind is what a key holds.
+type kind uint8
+
+const (
+	text kind = iota
+	boolean
+	integer
+	number
+	list
+)
+
+// Key is one configuration key.
+type Key struct {
+	Name    string // as in the file, dots between tables
+	kind    kind
+	Default any    // nil: computed at start, see Doc
+	Doc     string // one line for --help and the documentation
+}
+
+// Env is the variable that sets the key.
+func (k Key) Env() string {
+	return envPrefix + strings.ToUpper(strings.ReplaceAll(k.Name, ".", "_"))
+}
+
+// Flag is the command-line flag that sets the key.
+func (k Key) Flag() string {
+	return strings.NewReplacer(".", "-", "_", "-").Replace(k.Name)
+}
+
+// IsBool says whether the key's flag may stand without a value.
+func (k Key) IsBool() bool { return k.kind == boolean }
+
+const envPrefix = "FARHAND_"
+
+// Keys lists every key, sorted by name.
+func Keys() []Key {
+	keys := []Key{
+		{"platform_url", text, "wss://platform.autogpt.net", "the platform or relay, https:// or wss:// (http:// and ws:// only to loopback)"},
+		{"tls.ca_file", text, "", "PEM file of the certificate authorities to trust instead of the system's"},
+		{"tls.pin_sha256", text, "", "trust exactly the certificate with this SHA-256 (hex, of its DER) as root"},
+		{"state_dir", text, nil, "keys, tokens, grants and the audit log (default $STATE_DIRECTORY, else $XDG_STATE_HOME/farhand)"},
+		{"display_name", text, nil, "the name shown to people (default: the host name)"},
+		{"machine_id", text, nil, "overrides the id derived from the board"},
+		{"oauth_client_id", text, "autogpt-local-executor", "OAuth client id"},
+		{"roots", list, nil, "directories offered for browsing, and no others (default ~/farhand)"},
+		{"shell.enabled", boolean, false, "allow commands; they run as the daemon's user and may do all it may"},
+		{"hardware.enabled", boolean, true, "list and drive what is wired to this machine"},
+		{"hardware.allow", list, nil, "glob patterns of device ids that may be used (default: all)"},
+		{"hardware.deny", list, nil, "glob patterns of device ids that are hidden, over allow"},
+		{"hardware.lease_idle_seconds", number, 300.0, "a held device is given back after this long without an operation"},
+		{"llm.enabled", boolean, false, "offer the local Ollama model"},
+		{"llm.url", text, "http://127.0.0.1:11434", "where Ollama listens"},
+		{"sim", boolean, false, "add a bench of simulated devices"},
+		{"limits.max_concurrent", integer, 4, "requests in work at once on one socket, 1 to 1024"},
+		{"limits.max_file_size_bytes", integer, 10485760, "largest file or answer, bytes"},
+		{"limits.command_timeout_seconds", number, 30.0, "longest command, seconds"},
+		{"limits.max_commands_per_minute", integer, 60, "commands started in any 60 seconds"},
+		{"log_level", text, "info", "debug, info, warn or error"},
+	}
+	sort.Slice(keys, func(i, j int) bool { return keys[i].Name < keys[j].Name })
+	return keys
+}
+
+func findKey(name string) (Key, bool) {
+	for _, k := range Keys() {
+		if k.Name == name {
+			return k, true
+		}
+	}
+	return Key{}, false
+}
+
+// nearest is the candidate with the fewest changed letters from name.
+func nearest(name string, candidates []string) string {
+	best, distance := "", len(name)+1
+	for _, c := range candidates {
+		if d := edits(name, c); d < distance {
+			best, distance = c, d
+		}
+	}
+	return best
+}
+
+// edits is the Levenshtein distance between a and b.
+func edits(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		diagonal := row[0]
+		row[0] = i
+		for j := 1; j <= len(b); j++ {
+			change := diagonal
+			if a[i-1] != b[j-1] {
+				change++
+			}
+			diagonal = row[j]
+			row[j] = min(change, row[j]+1, row[j-1]+1)
+		}
+	}
+	return row[len(b)]
+}
+
+// Error is a configuration that can't be used: which key, where it came from
+// and what is wrong with it.
+type Error struct {
+	Key    string
+	Source string // a file, a variable, a flag, or empty
+	Reason string
+}
+
+func (e *Error) Error() string {
+	var b strings.Builder
+	b.WriteString("configuration")
+	if e.Source != "" {
+		fmt.Fprintf(&b, " (%s)", e.Source)
+	}
+	if e.Key != "" {
+		fmt.Fprintf(&b, ": %s", e.Key)
+	}
+	return b.String() + ": " + e.Reason
+}
