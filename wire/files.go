@@ -47,10 +47,10 @@ func (f *FileContents) JSONSize() int {
 	for i := 0; i < len(f.Content); {
 		c := f.Content[i]
 		switch {
+		case c == '"' || c == '\\' || c == '\n' || c == '\r' || c == '\t':
+			n++
 		case c < 0x20:
 			n += 5
-		case c == '"' || c == '\\':
-			n++
 		case c >= utf8.RuneSelf:
 			r, size := utf8.DecodeRune(f.Content[i:])
 			if r == utf8.RuneError && size == 1 {

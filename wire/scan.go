@@ -174,7 +174,7 @@ func Unquote(raw []byte) ([]byte, error) {
 		if err := checkControls(s[:n]); err != nil {
 			return nil, err
 		}
-		out = append(out, bytes.ToValidUTF8(s[:n], replacement)...)
+		out = appendValid(out, s[:n])
 		if s = s[n:]; len(s) == 0 {
 			break
 		}
@@ -187,6 +187,19 @@ func Unquote(raw []byte) ([]byte, error) {
 }
 
 var replacement = []byte("\uFFFD")
+
+// appendValid appends s with U+FFFD for each byte that is no UTF-8.
+func appendValid(dst, s []byte) []byte {
+	if utf8.Valid(s) {
+		return append(dst, s...)
+	}
+	for len(s) > 0 {
+		r, size := utf8.DecodeRune(s)
+		dst = utf8.AppendRune(dst, r)
+		s = s[size:]
+	}
+	return dst
+}
 
 func checkControls(s []byte) error {
 	for _, c := range s {
