@@ -1,0 +1,50 @@
+# What a person types: make run, make test. Everything else is below.
+# What ships is built without cgo, so that one static file runs anywhere.
+
+GO       ?= go
+VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LDFLAGS  := -s -w -X farhand/internal/version.version=$(VERSION)
+PROGRAMS := farhandd farhand farhand-relay
+# The lines that go test prints for packages without tests are noise.
+TESTFLAGS ?= -race -timeout 10m
+
+.PHONY: build build-arm64 run test test-compile bench lint fuzz clean
+
+build: ## all programs for this machine, into bin/
+	@mkdir -p bin
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/ $(PROGRAMS:%=./cmd/%)
+
+build-arm64: ## the same for linux/arm64, into bin/linux-arm64/
+	@mkdir -p bin/linux-arm64
+	CGO_ENABLED=0 GOOS=linux GOARCH=arm64 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/linux-arm64/ $(PROGRAMS:%=./cmd/%)
+
+run: build ## relay, daemon and a real session on this machine (ONCE=1: end after it)
+	@CGO_ENABLED=0 $(GO) run ./internal/tryout $(if $(ONCE),--once) --bin bin
+
+test: build ## every test, with the race detector (needs gcc)
+	@command -v $${CC:-gcc} >/dev/null || { echo 'make test needs gcc for the race detector (Debian: apt-get install gcc libc6-dev); make run does not.' >&2; exit 1; }
+	@start=$$(date +%s); CGO_ENABLED=1 $(GO) test -race -run '^$$' ./... >/dev/null || exit 1; echo "compiled in $$(( $$(date +%s) - start )) s"
+	@start=$$(date +%s); CGO_ENABLED=1 FARHAND_TEST_BIN=$(CURDIR)/bin $(GO) test $(TESTFLAGS) ./... || exit 1; echo "tests ran in $$(( $$(date +%s) - start )) s"
+
+bench: build ## the bars: ratios against a bare limit measured in the same run
+	CGO_ENABLED=0 $(GO) run ./internal/bench --bin bin
+
+lint: ## gofmt, vet, staticcheck, import direction
+	@out=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$out" ] || { echo "gofmt wants:"; echo "$$out"; exit 1; }
+	$(GO) vet ./...
+	$(GO) tool staticcheck ./...
+	GOOS=linux GOARCH=arm64 CGO_ENABLED=0 $(GO) vet $(PROGRAMS:%=./cmd/%)
+	GOOS=darwin CGO_ENABLED=0 $(GO) vet ./cmd/farhand
+	GOOS=windows CGO_ENABLED=0 $(GO) vet ./cmd/farhand
+	$(GO) test ./internal/house
+
+FUZZTIME ?= 10s
+fuzz: ## each fuzzer for FUZZTIME
+	@for pkg in $$($(GO) list ./...); do \
+		for f in $$($(GO) test -list '^Fuzz' $$pkg | grep '^Fuzz'); do \
+			echo "$$pkg $$f"; $(GO) test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$pkg || exit 1; \
+		done; \
+	done
+
+clean:
+	rm -rf bin
