@@ -1,0 +1,32 @@
+// Package client is the operator's side of a Farhand relay: what the farhand
+// command and the MCP server are written on.
+//
+// A Client stands for one relay and one operator token. Management (sign in,
+// machines, approvals, claims, tokens, sessions) is JSON over HTTPS. Requests to
+// a device go through one WebSocket that all sessions of a Client share: it is
+// dialled with the first request, dialled again when it was lost, and requests
+// on it are told apart by their ids, so any number may be under way at once.
+//
+// A Session is a place on a machine: one root, in which commands run and paths
+// are looked up. Sessions belong to the token and are reused by the relay, so
+// opening one that exists is cheap and closing it is the owner's decision, not
+// part of cleaning up.
+//
+// # Errors
+//
+// Whatever the device or the relay answered is a *wire.Error, so errors.Is(err,
+// wire.PathNotFound) holds and errors.As gives the details. The codes that arise
+// on this side are RelayUnreachable, RelayUntrusted and wire.OpUnconfirmed: the
+// last one says that the link was lost after the request had left, so that the
+// operation may have happened. A request that is safe to repeat is repeated
+// instead. An error of the context comes back as it is.
+//
+// # Trust
+//
+// A relay is reached by https, with the roots of the system or, where a pin is
+// given, with exactly the one certificate whose DER has that SHA-256 as root; the
+// name of the host is checked either way. Plain http is taken for loopback
+// addresses only, where it can't leave the machine.
+//
+// All exported types are safe for concurrent use unless they say otherwise.
+package client

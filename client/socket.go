@@ -1,0 +1,251 @@
+package client
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"farhand/wire"
+)
+
+// socket is the one WebSocket of a Client, whether it is up or not: it dials
+// with the first request and again when the link was lost.
+type socket struct {
+	dial func(context.Context) (*connection, error)
+	log  *slog.Logger
+
+	prefix string // makes ids unique among all operators that share a session
+	next   atomic.Uint64
+	slots  chan struct{} // one for each request under way
+
+	ctx    context.Context // ends with close
+	cancel context.CancelFunc
+
+	mu      sync.Mutex
+	live    *connection
+	dialing *dialing
+	everUp  bool
+	closed  bool
+}
+
+// dialing is a dial under way, which every request in need waits for.
+type dialing struct {
+	done chan struct{}
+	conn *connection
+	err  error
+}
+
+// maxOutstanding is below the relay's own limit of 256 on one operator socket.
+const maxOutstanding = 200
+
+// backstop is how much longer than the relay's own deadline a request waits: the
+// relay may queue it 30 s for a full device, repeat it once after 30 s without
+// an answer, and wait 30 s for a link that was lost.
+const backstop = 100 * time.Second
+
+func newSocket(dial func(context.Context) (*connection, error), log *slog.Logger) *socket {
+	var random [8]byte
+	rand.Read(random[:]) // never fails, see crypto/rand
+	ctx, cancel := context.WithCancel(context.Background())
+	return &socket{
+		dial: dial, log: log, ctx: ctx, cancel: cancel,
+		prefix: "op-" + hex.EncodeToString(random[:]) + "-",
+		slots:  make(chan struct{}, maxOutstanding),
+	}
+}
+
+// request is one request before it has an id.
+type request struct {
+	method  wire.Method
+	session string // session_id, or
+	machine string // target_machine
+	payload any
+	timeout time.Duration // the relay's deadline for it
+	sending func(n int)   // told of payload bytes as they leave; may be nil
+}
+
+// do sends r and waits for its answer, whose payload is returned. It repeats r
+// once over a new link if the old one was lost and r can't have happened or may
+// happen twice.
+func (s *socket) do(ctx context.Context, r request) ([]byte, error) {
+	select {
+	case s.slots <- struct{}{}:
+		defer func() { <-s.slots }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	for attempt := 0; ; attempt++ {
+		payload, err := s.once(ctx, r)
+		var lost *lostError
+		if !errors.As(err, &lost) {
+			return payload, err
+		}
+		if lost.sent && !r.method.Repeatable {
+			return nil, wire.Errorf(wire.OpUnconfirmed,
+				"the link to the relay was lost after %s had been sent: it may have happened, check before repeating it", r.method.Request).
+				With("op", string(r.method.Request))
+		}
+		if attempt > 0 {
+			return nil, &linkError{RelayUnreachable, "the link to the relay was lost twice", lost.err}
+		}
+	}
+}
+
+func (s *socket) once(ctx context.Context, r request) ([]byte, error) {
+	conn, err := s.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	id := s.prefix + strconv.FormatUint(s.next.Add(1), 10)
+	frame, err := wire.Message{
+		Type: r.method.Request, ID: id, SessionID: r.session, TargetMachine: r.machine, Payload: r.payload,
+	}.Encode()
+	if err != nil {
+		return nil, err
+	}
+	if frame.Size() > wire.MaxFrame {
+		return nil, wire.Errorf(wire.FileTooLarge, "%s of %d bytes does not fit one frame", r.method.Request, frame.Size()).
+			With("op", string(r.method.Request)).With("max_file_size_bytes", wire.MaxBinary)
+	}
+	if r.sending != nil && frame.Body != nil {
+		frame.Body = counted{frame.Body, r.sending}
+	}
+	env, err := conn.roundTrip(ctx, id, frame, r.timeout+backstop)
+	if errors.Is(err, errNoAnswer) {
+		code := wire.OpUnconfirmed
+		if r.method.Repeatable {
+			code = wire.RequestTimeout
+		}
+		return nil, wire.Errorf(code, "%s got no answer from the relay", r.method.Request).With("op", string(r.method.Request))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return payloadOf(env, r.method)
+}
+
+// payloadOf checks that the answer is one to this method.
+func payloadOf(env wire.Envelope, m wire.Method) ([]byte, error) {
+	switch env.Type {
+	case wire.TError:
+		e := new(wire.Error)
+		if err := wire.Decode(env.Payload, e); err != nil || e.Code == "" {
+			return nil, wire.Errorf(wire.InternalError, "%s failed, and its error can't be read", m.Request)
+		}
+		return nil, e
+	case wire.TAck:
+		var ack wire.Ack
+		if err := wire.Decode(env.Payload, &ack); err != nil || (m.Response == wire.TAck && !ack.OK) {
+			return nil, wire.Errorf(wire.InternalError, "%s was not done", m.Request)
+		}
+	}
+	if env.Type != m.Response {
+		return nil, wire.Errorf(wire.InternalError, "%s was answered with %.64q", m.Request, env.Type)
+	}
+	return env.Payload, nil
+}
+
+// connect returns the live connection, dialling if there is none. Requests that
+// come together share one dial; a request that gives up leaves it to the others.
+func (s *socket) connect(ctx context.Context) (*connection, error) {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return nil, errClosed
+	}
+	if s.live != nil && s.live.alive() {
+		defer s.mu.Unlock()
+		return s.live, nil
+	}
+	d := s.dialing
+	if d == nil {
+		d = &dialing{done: make(chan struct{})}
+		s.dialing = d
+		go s.run(d, s.live, s.everUp)
+	}
+	s.mu.Unlock()
+	select {
+	case <-d.done:
+		return d.conn, d.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// run makes one connection for all that wait on d. Its end is awaited through
+// d.done by close.
+func (s *socket) run(d *dialing, old *connection, again bool) {
+	if old != nil {
+		old.close()
+	}
+	d.conn, d.err = s.redial(again)
+	s.mu.Lock()
+	if d.err == nil && s.closed {
+		d.err = errClosed
+	}
+	if d.err == nil {
+		s.live, s.everUp = d.conn, true
+	} else if d.conn != nil {
+		defer d.conn.close()
+		d.conn = nil
+	}
+	s.dialing = nil
+	s.mu.Unlock()
+	close(d.done)
+}
+
+// redialDelays are the pauses between attempts after a lost link, long enough
+// for a relay that restarts (about 10 s in all). The first dial of a Client has
+// one attempt: a wrong address should be told at once.
+var redialDelays = [...]time.Duration{100 * time.Millisecond, 400 * time.Millisecond, time.Second, 3 * time.Second, 5 * time.Second}
+
+func (s *socket) redial(again bool) (*connection, error) {
+	for attempt := 0; ; attempt++ {
+		conn, err := s.dial(s.ctx)
+		if err == nil || !again || attempt == len(redialDelays) || !errors.Is(err, RelayUnreachable) {
+			return conn, err
+		}
+		s.log.Debug("relay link: dialling again", "attempt", attempt+1, "error", err)
+		select {
+		case <-time.After(redialDelays[attempt]):
+		case <-s.ctx.Done():
+			return nil, errClosed
+		}
+	}
+}
+
+// close ends the connection or the dial under way and waits for its goroutines.
+func (s *socket) close() {
+	s.mu.Lock()
+	s.closed = true
+	live, d := s.live, s.dialing
+	s.mu.Unlock()
+	s.cancel()
+	if d != nil {
+		<-d.done
+	}
+	if live != nil {
+		live.close()
+	}
+}
+
+var (
+	errClosed   = errors.New("client is closed")
+	errNoAnswer = errors.New("no answer")
+)
+
+// lostError says that the link ended before the answer came.
+type lostError struct {
+	sent bool // the request had begun to leave
+	err  error
+}
+
+func (e *lostError) Error() string { return fmt.Sprintf("link to the relay lost: %v", e.err) }
+func (e *lostError) Unwrap() error { return e.err }
