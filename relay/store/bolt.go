@@ -214,6 +214,20 @@ func (b *Bolt) Delete(ctx context.Context, key string, last uint64) error {
 	})
 }
 
+// Len says how many entries the file holds, expired ones that were not removed
+// yet included.
+func (b *Bolt) Len() (int, error) {
+	n := 0
+	err := b.db.View(func(tx *bbolt.Tx) error {
+		n = tx.Bucket(bucketEntries).Stats().KeyN
+		return nil
+	})
+	if err != nil {
+		return 0, b.readError("count", err)
+	}
+	return n, nil
+}
+
 // Close implements Store.
 func (b *Bolt) Close() error {
 	b.mu.Lock()
