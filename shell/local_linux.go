@@ -1,0 +1,247 @@
+package shell
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// LocalConfig says how programs are kept together.
+type LocalConfig struct {
+	// Cgroup is the directory of a cgroup v2 under which the runner may make
+	// cgroups. Empty means the own cgroup if it is delegated to us, "none"
+	// means to do without.
+	Cgroup string
+	Log    *slog.Logger
+}
+
+// Local runs programs as this process' own user, each in a session of its own.
+//
+// Where a delegated cgroup v2 is at hand, each program gets a cgroup in it, and
+// Kill is one write that nothing escapes. Elsewhere this process becomes the
+// subreaper of its descendants (which is a property of the process, and stays
+// after Close), so that what daemonised itself comes back to it and is found in
+// /proc; the file tree_linux.go says what that can't see.
+type Local struct {
+	devNull *os.File
+	cgroups *cgroups // nil: by process tree
+	orphans *orphans // nil with cgroups
+	history *history
+	log     *slog.Logger
+}
+
+var _ Runner = (*Local)(nil)
+
+// NewLocal makes a Local. An error means that a cgroup that was named can't be
+// used, or that /dev/null can't be opened.
+func NewLocal(c LocalConfig) (*Local, error) {
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	devNull, err := os.OpenFile(os.DevNull, os.O_RDONLY, 0)
+	if err != nil {
+		return nil, fmt.Errorf("stdin for commands: %w", err)
+	}
+	l := &Local{devNull: devNull, history: &history{}, log: c.Log}
+	switch c.Cgroup {
+	case "none":
+	case "":
+		if dir, ok := delegatedCgroup("/"); ok {
+			l.cgroups = newCgroups(dir)
+		}
+	default:
+		if err := usableCgroup(c.Cgroup); err != nil {
+			devNull.Close()
+			return nil, fmt.Errorf("cgroup %s: %w", c.Cgroup, err)
+		}
+		l.cgroups = newCgroups(c.Cgroup)
+	}
+	if l.cgroups == nil {
+		if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+			c.Log.Warn("can't become subreaper, processes that daemonise themselves outlive their command", "err", err)
+		}
+		l.orphans = startOrphans(l.history)
+	}
+	return l, nil
+}
+
+// Close implements Runner.
+func (l *Local) Close() error {
+	if l.orphans != nil {
+		l.orphans.close()
+	}
+	if l.cgroups != nil {
+		l.cgroups.close()
+	}
+	return l.devNull.Close()
+}
+
+// Start implements Runner.
+func (l *Local) Start(_ context.Context, spec Spec) (Process, error) {
+	if len(spec.Argv) == 0 {
+		return nil, fmt.Errorf("no program: %w", fs.ErrNotExist)
+	}
+	if spec.Dir != nil {
+		// A descriptor leads into a directory that was deleted, too.
+		var st unix.Stat_t
+		if unix.Fstat(int(spec.Dir.Fd()), &st) == nil && st.Nlink == 0 {
+			return nil, ErrDirGone
+		}
+	}
+	program, err := lookup(spec.Argv[0], spec.Path, spec.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("look up program: %w", err)
+	}
+	stdin := spec.Stdin
+	if stdin == nil {
+		stdin = l.devNull
+	}
+	attr := syscall.ProcAttr{
+		Env:   spec.Env,
+		Files: []uintptr{stdin.Fd(), spec.Stdout.Fd(), spec.Stderr.Fd()},
+		Sys:   &syscall.SysProcAttr{Setsid: true},
+	}
+	if spec.Dir != nil {
+		// The child goes there before its descriptors are closed.
+		attr.Dir = "/proc/self/fd/" + strconv.Itoa(int(spec.Dir.Fd()))
+	}
+	var group *cgroup
+	if l.cgroups != nil {
+		if group, err = l.cgroups.take(); err != nil {
+			return nil, fmt.Errorf("cgroup for command: %w", err)
+		}
+		attr.Sys.UseCgroupFD = true
+		attr.Sys.CgroupFD = int(group.dir.Fd())
+	}
+	begun := l.history.begin()
+	pid, _, err := syscall.StartProcess(program, spec.Argv, &attr)
+	if err != nil {
+		l.history.end(begun)
+		if group != nil {
+			l.cgroups.give(group)
+		}
+		return nil, &os.PathError{Op: "exec", Path: program, Err: err}
+	}
+	begun.started(pid)
+	p := &process{local: l, pid: pid, begun: begun, group: group, exited: make(chan struct{})}
+	go p.wait()
+	return p, nil
+}
+
+// process is a program that Local started.
+type process struct {
+	local *Local
+	pid   int
+	begun *interval
+	group *cgroup // nil: by process tree
+
+	exited chan struct{}
+
+	mu        sync.Mutex
+	reaped    bool
+	abandoned bool // Reap was called before the leader ended
+}
+
+// wait waits for the leader without collecting it, so that its pid stays ours
+// until Reap and Kill can't hit a stranger.
+func (p *process) wait() {
+	var info unix.Siginfo
+	for {
+		err := unix.Waitid(unix.P_PID, p.pid, &info, unix.WEXITED|unix.WNOWAIT, nil)
+		if err != unix.EINTR {
+			break
+		}
+	}
+	p.mu.Lock()
+	close(p.exited)
+	abandoned := p.abandoned
+	p.mu.Unlock()
+	if abandoned {
+		p.collect()
+	}
+}
+
+func (p *process) Exited() <-chan struct{} { return p.exited }
+
+func (p *process) Terminate() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.reaped {
+		unix.Kill(-p.pid, unix.SIGTERM) // ESRCH: gone already
+	}
+}
+
+func (p *process) Kill(patience time.Duration) {
+	p.mu.Lock()
+	if p.reaped {
+		p.mu.Unlock()
+		return
+	}
+	unix.Kill(-p.pid, unix.SIGKILL)
+	p.mu.Unlock()
+	deadline := time.Now().Add(patience)
+	if p.group != nil {
+		p.group.kill(deadline)
+	} else {
+		killTree(p.pid, p.begun, p.local.history, deadline)
+	}
+	timer := time.NewTimer(time.Until(deadline))
+	defer timer.Stop()
+	select {
+	case <-p.exited:
+	case <-timer.C:
+	}
+}
+
+func (p *process) Reap() Status {
+	p.mu.Lock()
+	select {
+	case <-p.exited:
+		p.mu.Unlock()
+		return p.collect()
+	default:
+		p.abandoned = true
+		p.mu.Unlock()
+		p.local.log.Warn("a command can't be killed, going on without it", "pid", p.pid)
+		return Status{Signal: syscall.SIGKILL}
+	}
+}
+
+// collect reaps the leader, which has ended.
+func (p *process) collect() Status {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.reaped {
+		return Status{}
+	}
+	p.reaped = true
+	var ws unix.WaitStatus
+	var err error
+	for {
+		if _, err = unix.Wait4(p.pid, &ws, 0, nil); err != unix.EINTR {
+			break
+		}
+	}
+	p.local.history.end(p.begun)
+	if p.group != nil {
+		p.local.cgroups.give(p.group)
+	}
+	switch {
+	case err != nil:
+		// Somebody else in this process collected it.
+		p.local.log.Error("status of a command lost", "pid", p.pid, "err", err)
+		return Status{Signal: syscall.SIGKILL}
+	case ws.Signaled():
+		return Status{Signal: ws.Signal()}
+	default:
+		return Status{Code: ws.ExitStatus()}
+	}
+}

@@ -1,0 +1,204 @@
+package shell
+
+import (
+	"bytes"
+	"os"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Killing a tree of processes without a cgroup. We are the subreaper of every
+// descendant, so each process of a command is, at any moment, either below its
+// leader or below a direct child of ours that was orphaned. An orphan belongs
+// to the command if it is still in the leader's session, or, where it made a
+// session of its own, if it was born while no other command ran. With several
+// commands running at once an orphan in a session of its own can't be told
+// apart and is left alone: only a cgroup is exact.
+
+// proc is one line of the process table.
+type proc struct {
+	pid, ppid, session int
+	state              byte
+	born               time.Duration // since boot
+}
+
+func (p proc) dead() bool { return p.state == 'Z' || p.state == 'X' }
+
+// killTree kills the processes of the command until none is left or the
+// deadline has come. The leader isn't reaped, orphans are.
+func killTree(leader int, begun *interval, h *history, deadline time.Time) {
+	orphans := make(map[int]bool)
+	for {
+		victims := commandProcs(leader, begun, h)
+		var killed []unix.PollFd
+		for _, v := range victims {
+			if v.ppid == os.Getpid() && v.pid != leader {
+				orphans[v.pid] = true
+			}
+			if v.dead() {
+				continue
+			}
+			if fd, ok := killExactly(v); ok {
+				killed = append(killed, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN})
+			}
+		}
+		if len(killed) == 0 {
+			break
+		}
+		waitDead(killed, deadline)
+		if !time.Now().Before(deadline) {
+			break
+		}
+	}
+	for pid := range orphans {
+		unix.Wait4(pid, nil, unix.WNOHANG, nil) // what isn't dead yet falls to the orphans' reaper
+	}
+}
+
+// killExactly sends SIGKILL to the very process that was seen, never to one
+// that got its pid since. The descriptor becomes readable when it is dead.
+func killExactly(v proc) (pidfd int, ok bool) {
+	fd, err := unix.PidfdOpen(v.pid, 0)
+	if err != nil {
+		if err == unix.ENOSYS { // before Linux 5.3
+			unix.Kill(v.pid, unix.SIGKILL)
+		}
+		return -1, false
+	}
+	if now, found := readProc(v.pid); found && now.born == v.born &&
+		unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) == nil {
+		return fd, true
+	}
+	unix.Close(fd)
+	return -1, false
+}
+
+// waitDead waits for the killed processes and closes their descriptors. It
+// comes back early now and then, since what they left must be killed too.
+func waitDead(killed []unix.PollFd, deadline time.Time) {
+	const round = 20 * time.Millisecond
+	until := time.Now().Add(round)
+	if deadline.Before(until) {
+		until = deadline
+	}
+	for i := range killed {
+		for {
+			left := time.Until(until)
+			if left <= 0 {
+				break
+			}
+			_, err := unix.Poll(killed[i:i+1], int(left.Milliseconds())+1)
+			if err != unix.EINTR {
+				break
+			}
+		}
+	}
+	for _, k := range killed {
+		unix.Close(int(k.Fd))
+	}
+}
+
+// commandProcs are the processes of one command, the dead included.
+func commandProcs(leader int, begun *interval, h *history) []proc {
+	all := processTable()
+	children := make(map[int][]proc, len(all))
+	for _, p := range all {
+		children[p.ppid] = append(children[p.ppid], p)
+	}
+	leaders, _ := h.leaders()
+	own, _ := unix.Getsid(0)
+
+	var found []proc
+	seen := make(map[int]bool)
+	var add func(p proc)
+	add = func(p proc) {
+		if seen[p.pid] {
+			return
+		}
+		seen[p.pid] = true
+		found = append(found, p)
+		for _, c := range children[p.pid] {
+			add(c)
+		}
+	}
+	for _, p := range all {
+		if p.session == leader {
+			add(p)
+		}
+	}
+	for _, p := range children[os.Getpid()] {
+		switch {
+		case p.session == own, leaders[p.session]:
+			// a child that somebody else here started, or another command's
+		case h.onlyDuring(begun, p.born):
+			add(p)
+		}
+	}
+	return found
+}
+
+// processTable reads /proc. What vanishes meanwhile is left out.
+func processTable() []proc {
+	dir, err := os.Open("/proc")
+	if err != nil {
+		return nil
+	}
+	defer dir.Close()
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		return nil
+	}
+	all := make([]proc, 0, len(names))
+	for _, name := range names {
+		if name[0] < '1' || name[0] > '9' {
+			continue
+		}
+		pid, err := strconv.Atoi(name)
+		if err != nil {
+			continue
+		}
+		if p, ok := readProc(pid); ok {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+func readProc(pid int) (proc, bool) {
+	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return proc{}, false
+	}
+	return parseStat(stat)
+}
+
+// parseStat reads /proc/PID/stat (proc_pid_stat(5)): the name, in parentheses,
+// may itself contain anything, so what counts is after the last one.
+func parseStat(stat []byte) (proc, bool) {
+	head, _, ok := bytes.Cut(stat, []byte(" ("))
+	end := bytes.LastIndex(stat, []byte(") "))
+	if !ok || end < 0 {
+		return proc{}, false
+	}
+	fields := bytes.Fields(stat[end+2:])
+	const state, ppid, session, startTime = 0, 1, 3, 19 // fields 3, 4, 6 and 22
+	if len(fields) <= startTime || len(fields[state]) != 1 {
+		return proc{}, false
+	}
+	p := proc{state: fields[state][0]}
+	var err [4]error
+	var ticks uint64
+	p.pid, err[0] = strconv.Atoi(string(head))
+	p.ppid, err[1] = strconv.Atoi(string(fields[ppid]))
+	p.session, err[2] = strconv.Atoi(string(fields[session]))
+	ticks, err[3] = strconv.ParseUint(string(fields[startTime]), 10, 62)
+	for _, e := range err {
+		if e != nil {
+			return proc{}, false
+		}
+	}
+	p.born = time.Duration(ticks) * tick
+	return p, true
+}
