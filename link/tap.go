@@ -1,0 +1,77 @@
+package link
+
+import (
+	"net"
+	"sync/atomic"
+	"time"
+)
+
+// tap is the network connection under the WebSocket. It notes when bytes moved,
+// so that a large frame that arrives slowly counts as life, and bounds each
+// write by its own progress rather than by the length of the message.
+type tap struct {
+	net.Conn
+	start time.Time
+	heard atomic.Int64 // nanoseconds from start to the last byte read
+	moved atomic.Int64 // the same for the last bulk write that the kernel took
+	fixed atomic.Bool  // the write deadline was set by hand
+}
+
+// bulk is the size from which a write counts as life: smaller ones fit the
+// kernel's buffer even if nobody is there.
+const bulk = 16 << 10
+
+func newTap(c net.Conn) *tap { return &tap{Conn: c, start: time.Now()} }
+
+func (t *tap) Read(p []byte) (int, error) {
+	n, err := t.Conn.Read(p)
+	if n > 0 {
+		t.heard.Store(int64(time.Since(t.start)))
+	}
+	return n, err
+}
+
+func (t *tap) Write(p []byte) (int, error) {
+	if t.fixed.Load() {
+		return t.Conn.Write(p)
+	}
+	written := 0
+	for {
+		n := min(len(p)-written, fragment+64)
+		t.Conn.SetWriteDeadline(time.Now().Add(writeStall))
+		k, err := t.Conn.Write(p[written : written+n])
+		written += k
+		if k >= bulk {
+			t.moved.Store(int64(time.Since(t.start)))
+		}
+		if err != nil || written == len(p) {
+			return written, err
+		}
+	}
+}
+
+// SetWriteDeadline with the zero time goes back to a deadline per write.
+func (t *tap) SetWriteDeadline(at time.Time) error {
+	t.fixed.Store(!at.IsZero())
+	if at.IsZero() {
+		return nil
+	}
+	return t.Conn.SetWriteDeadline(at)
+}
+
+// SetDeadline must not leave a fixed write deadline behind.
+func (t *tap) SetDeadline(at time.Time) error {
+	t.fixed.Store(!at.IsZero())
+	return t.Conn.SetDeadline(at)
+}
+
+// silence is how long ago the connection last showed life.
+func (t *tap) silence() time.Duration {
+	last := max(t.heard.Load(), t.moved.Load())
+	return time.Since(t.start) - time.Duration(last)
+}
+
+// heardSince says whether a byte arrived after at.
+func (t *tap) heardSince(at time.Time) bool {
+	return time.Duration(t.heard.Load()) > at.Sub(t.start)
+}
