@@ -195,9 +195,14 @@ func (c *Conn) Close(code int, reason string) {
 		}
 	}
 	c.fail(ErrClosed)
-	c.readMu.Lock() // whoever was reading has seen the end
-	c.readMu.Unlock()
+	c.awaitReader()
 	c.work.Wait()
+}
+
+// awaitReader returns when whoever was reading has seen the end.
+func (c *Conn) awaitReader() {
+	c.readMu.Lock()
+	defer c.readMu.Unlock()
 }
 
 // flush waits until nothing is queued and nobody writes.
