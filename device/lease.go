@@ -1,0 +1,455 @@
+package device
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"farhand/wire"
+)
+
+// Defaults of LeaseOptions.
+const (
+	DefaultIdle   = 300 * time.Second // hardware.lease_idle_seconds
+	DefaultLinger = 2 * time.Second
+)
+
+// Holder is who has a lease.
+type Holder struct {
+	Session string // ends with the lease, and the lease with it
+	ID      string // who is behind the session, opaque
+	Name    string // what to call them towards others; may be empty
+}
+
+func (h Holder) label() string {
+	for _, s := range []string{h.Name, h.ID, h.Session} {
+		if s != "" {
+			return s
+		}
+	}
+	return "another session"
+}
+
+// Parker is a lease's state that can stay open for a moment after an operation
+// that doesn't hold its device. Park gives up whatever keeps others out, and
+// never blocks; Resume takes it back, and after its failure the state is closed.
+type Parker interface {
+	Park()
+	Resume() error
+}
+
+// LeaseOptions are the times of Leases.
+type LeaseOptions struct {
+	// Idle ends a held lease without an operation for so long. 0 means DefaultIdle.
+	Idle time.Duration
+	// Linger is how long the state (an open port) is kept, parked, after an
+	// operation that didn't hold the device, so that the answer to one
+	// operation isn't lost before the next reads it. Another session may take
+	// the device at any moment of it. 0 means DefaultLinger, below 0 none.
+	Linger time.Duration
+	Log    *slog.Logger
+}
+
+// Leases gives each device to one session at a time.
+type Leases struct {
+	opts LeaseOptions
+
+	mu     sync.Mutex
+	closed bool
+	byKey  map[string]*Lease
+	grace  map[string]*time.Timer // session -> what ends it unless it comes back
+	ending sync.WaitGroup         // leases that are not gone yet
+}
+
+// NewLeases makes an empty set. Close it when done.
+func NewLeases(o LeaseOptions) *Leases {
+	if o.Idle == 0 {
+		o.Idle = DefaultIdle
+	}
+	if o.Linger == 0 {
+		o.Linger = DefaultLinger
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Leases{opts: o, byKey: make(map[string]*Lease), grace: make(map[string]*time.Timer)}
+}
+
+// Lease is one session's hold on one device.
+type Lease struct {
+	set    *Leases
+	key    string
+	holder Holder
+	ctx    context.Context // ends with the lease; its cause is why
+	cancel context.CancelCauseFunc
+	turn   chan struct{} // holds one token: whose operation it is
+	gone   chan struct{} // closed when the state is closed and the key free
+
+	// Guarded by set.mu.
+	held   bool // kept beyond the operation
+	parked bool // between two operations: the state is parked, others may take the device
+	ended  bool
+	uses   int    // operations running or waiting
+	op     string // the one that is running
+	timer  *time.Timer
+
+	// Touched only by whoever has the turn, and by the end, which waits for it.
+	state io.Closer
+}
+
+// Holder is who has the lease.
+func (l *Lease) Holder() Holder { return l.holder }
+
+// ended is what an operation fails with whose lease was taken away.
+func ended(why string) error { return wire.Errorf(wire.HardwareTransferFailed, "%s", why) }
+
+// State is what the service keeps with the lease: nil at first.
+func (l *Lease) State() io.Closer { return l.state }
+
+// SetState keeps something with the lease, to be closed with it. It doesn't
+// close what was there before.
+func (l *Lease) SetState(s io.Closer) { l.state = s }
+
+// Held says whether an earlier operation kept the device, so that what it had
+// set still holds.
+func (l *Lease) Held() bool {
+	l.set.mu.Lock()
+	defer l.set.mu.Unlock()
+	return l.held
+}
+
+// Begin takes the device with this key for an operation of h, after h's earlier
+// operations on it. The function that it returns must be called when the
+// operation is over; with true it keeps the device beyond the operation, which
+// a later false doesn't undo. The context that it returns ends early, with the
+// reason as its cause, if the lease does. If another session has the device
+// the error is HARDWARE_BUSY with details.holder.
+func (ls *Leases) Begin(ctx context.Context, key, op string, h Holder) (*Lease, context.Context, func(hold bool), error) {
+	l, err := ls.take(ctx, key, h)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	select {
+	case <-l.turn:
+	case <-ctx.Done():
+		ls.leave(l)
+		return nil, nil, nil, context.Cause(ctx)
+	case <-l.ctx.Done():
+		ls.leave(l)
+		return nil, nil, nil, context.Cause(l.ctx)
+	}
+	if err := ls.start(l, op); err != nil {
+		ls.finish(l, false)
+		return nil, nil, nil, err
+	}
+	opCtx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(l.ctx, func() { cancel(context.Cause(l.ctx)) })
+	return l, opCtx, func(hold bool) {
+		stop()
+		cancel(context.Canceled)
+		ls.finish(l, hold)
+	}, nil
+}
+
+// take finds the lease that h may use, or makes one.
+func (ls *Leases) take(ctx context.Context, key string, h Holder) (*Lease, error) {
+	for {
+		ls.mu.Lock()
+		if ls.closed {
+			ls.mu.Unlock()
+			return nil, wire.Errorf(wire.InternalError, "%s: the daemon is stopping", key)
+		}
+		l := ls.byKey[key]
+		switch {
+		case l == nil:
+			l = ls.newLease(key, h)
+			l.uses = 1
+			ls.mu.Unlock()
+			return l, nil
+		case !l.ended && l.holder.Session == h.Session:
+			l.uses++
+			l.stopTimer()
+			ls.mu.Unlock()
+			return l, nil
+		case l.parked:
+			ls.end(l, context.Canceled)
+		case !l.ended:
+			busy := wire.Errorf(wire.HardwareBusy, "%s is in use by %s", key, l.holder.label()).
+				With("device", key).With("holder", l.holder.label())
+			ls.mu.Unlock()
+			return nil, busy
+		}
+		ls.mu.Unlock()
+		select { // it is on its way out
+		case <-l.gone:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+func (ls *Leases) newLease(key string, h Holder) *Lease {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	l := &Lease{set: ls, key: key, holder: h, ctx: ctx, cancel: cancel,
+		turn: make(chan struct{}, 1), gone: make(chan struct{})}
+	l.turn <- struct{}{}
+	ls.byKey[key] = l
+	ls.ending.Add(1)
+	return l
+}
+
+// start is called with the turn.
+func (ls *Leases) start(l *Lease, op string) error {
+	ls.mu.Lock()
+	if l.ended {
+		ls.mu.Unlock()
+		return context.Cause(l.ctx)
+	}
+	l.op = op
+	wasParked := l.parked
+	l.parked = false
+	ls.mu.Unlock()
+	if p, ok := l.state.(Parker); ok && wasParked {
+		if err := p.Resume(); err != nil {
+			l.closeState()
+			return err
+		}
+	}
+	return nil
+}
+
+// finish is the end of an operation; it is called with the turn and gives it on.
+func (ls *Leases) finish(l *Lease, hold bool) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	l.op = ""
+	l.held = l.held || hold
+	l.uses--
+	if l.uses == 0 && !l.ended {
+		ls.rest(l)
+	}
+	l.turn <- struct{}{}
+}
+
+// leave is the end of a use that never got its turn.
+func (ls *Leases) leave(l *Lease) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	l.uses--
+	if l.uses == 0 && !l.ended {
+		<-l.turn // nobody else wants it
+		ls.rest(l)
+		l.turn <- struct{}{}
+	}
+}
+
+// rest decides what becomes of a lease that nobody uses at the moment. It is
+// called with ls.mu and the turn.
+func (ls *Leases) rest(l *Lease) {
+	switch p, canPark := l.state.(Parker); {
+	case l.held:
+		l.timer = time.AfterFunc(ls.opts.Idle, func() { ls.expire(l, "idle") })
+	case canPark && ls.opts.Linger > 0:
+		p.Park()
+		l.parked = true
+		l.timer = time.AfterFunc(ls.opts.Linger, func() { ls.expire(l, "not held") })
+	default:
+		ls.end(l, context.Canceled)
+	}
+}
+
+func (ls *Leases) expire(l *Lease, why string) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if l.uses > 0 || l.ended { // an operation was quicker
+		return
+	}
+	ls.opts.Log.Debug("lease ended", "device", l.key, "session", l.holder.Session, "reason", why)
+	ls.end(l, context.Canceled)
+}
+
+func (l *Lease) stopTimer() {
+	if l.timer != nil {
+		l.timer.Stop()
+		l.timer = nil
+	}
+}
+
+// end begins the end: what runs is cancelled with the cause, and once it is
+// over the state is closed and the key is free. It is called with ls.mu held.
+func (ls *Leases) end(l *Lease, cause error) {
+	if l.ended {
+		return
+	}
+	l.ended = true
+	l.stopTimer()
+	l.cancel(cause)
+	go func() {
+		defer ls.ending.Done()
+		<-l.turn // an operation returns at once when its context ends
+		l.closeState()
+		ls.mu.Lock()
+		delete(ls.byKey, l.key)
+		ls.mu.Unlock()
+		close(l.gone)
+	}()
+}
+
+func (l *Lease) closeState() {
+	if l.state == nil {
+		return
+	}
+	if err := l.state.Close(); err != nil {
+		l.set.opts.Log.Warn("closing a device failed", "device", l.key, "err", err)
+	}
+	l.state = nil
+}
+
+// Release gives a device back and waits until it is free. It answers whether
+// this session had it; that it didn't is no error, so Release can be repeated.
+func (ls *Leases) Release(ctx context.Context, key, session string) (bool, error) {
+	n, err := ls.EndWhere(ctx, ended("the device was released during the operation"), func(i LeaseInfo) bool { return i.Device == key && i.Holder.Session == session })
+	return n > 0, err
+}
+
+// ReleaseAll ends every lease of a session and waits until its devices are free.
+func (ls *Leases) ReleaseAll(ctx context.Context, session string) error {
+	ls.Keep(session)
+	_, err := ls.EndWhere(ctx, ended("the session has ended"), func(i LeaseInfo) bool { return i.Holder.Session == session })
+	return err
+}
+
+// ReleaseAfter ends every lease of a session unless Keep is called for it
+// within d: what a lost link starts.
+func (ls *Leases) ReleaseAfter(session string, d time.Duration) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if ls.closed {
+		return
+	}
+	if t := ls.grace[session]; t != nil {
+		t.Stop()
+	}
+	var t *time.Timer
+	t = time.AfterFunc(d, func() {
+		ls.mu.Lock()
+		defer ls.mu.Unlock()
+		if ls.grace[session] != t { // called off meanwhile
+			return
+		}
+		delete(ls.grace, session)
+		for _, l := range ls.byKey {
+			if l.holder.Session == session {
+				ls.end(l, ended("the session's link stayed lost"))
+			}
+		}
+	})
+	ls.grace[session] = t
+}
+
+// Keep calls off ReleaseAfter: the session is back.
+func (ls *Leases) Keep(session string) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if t := ls.grace[session]; t != nil {
+		t.Stop()
+		delete(ls.grace, session)
+	}
+}
+
+// LeaseInfo describes a lease.
+type LeaseInfo struct {
+	Device string // canonical id
+	Holder Holder
+	Held   bool   // beyond the operation
+	Parked bool   // not in use, only not closed yet
+	Op     string // the operation that runs; empty if none
+}
+
+// EndWhere ends every lease that which chooses, with cause as what a running
+// operation fails with, and waits until they are gone. It answers how many
+// were in somebody's hand; the parked ones are ended but not counted.
+// which is called with a lock held and must not call back.
+func (ls *Leases) EndWhere(ctx context.Context, cause error, which func(LeaseInfo) bool) (int, error) {
+	ls.mu.Lock()
+	n := 0
+	var wait []*Lease
+	for _, l := range ls.byKey {
+		if l.ended || !which(l.info()) {
+			continue
+		}
+		if !l.parked {
+			n++
+		}
+		ls.end(l, cause)
+		wait = append(wait, l)
+	}
+	ls.mu.Unlock()
+	for _, l := range wait {
+		select {
+		case <-l.gone:
+		case <-ctx.Done():
+			return n, context.Cause(ctx)
+		}
+	}
+	return n, nil
+}
+
+// endDevice ends the lease on a device without waiting.
+func (ls *Leases) endDevice(key string, cause error) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if l := ls.byKey[key]; l != nil {
+		ls.end(l, cause)
+	}
+}
+
+func (l *Lease) info() LeaseInfo {
+	return LeaseInfo{Device: l.key, Holder: l.holder, Held: l.held, Parked: l.parked, Op: l.op}
+}
+
+// List is every lease that is in somebody's hand, by device.
+func (ls *Leases) List() []LeaseInfo {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	var all []LeaseInfo
+	for _, l := range ls.byKey {
+		if !l.ended && !l.parked {
+			all = append(all, l.info())
+		}
+	}
+	slices.SortFunc(all, func(a, b LeaseInfo) int { return strings.Compare(a.Device, b.Device) })
+	return all
+}
+
+// Held says how many devices a session holds or is using: such a session is
+// not idle.
+func (ls *Leases) Held(session string) int {
+	n := 0
+	for _, i := range ls.List() {
+		if i.Holder.Session == session {
+			n++
+		}
+	}
+	return n
+}
+
+// Close ends every lease and waits until all are gone.
+func (ls *Leases) Close() error {
+	ls.mu.Lock()
+	ls.closed = true
+	for s, t := range ls.grace {
+		t.Stop()
+		delete(ls.grace, s)
+	}
+	for _, l := range ls.byKey {
+		ls.end(l, wire.Errorf(wire.InternalError, "the daemon is stopping"))
+	}
+	ls.mu.Unlock()
+	ls.ending.Wait()
+	return nil
+}
