@@ -171,3 +171,15 @@ func FuzzFile(f *testing.F) {
 		}
 	})
 }
+
+func TestDocumentationNamesEveryKey(t *testing.T) {
+	b, err := os.ReadFile("../docs/configuration.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range Keys() {
+		if !strings.Contains(string(b), "| `"+k.Name+"` | `"+k.Env()+"` |") {
+			t.Errorf("docs/configuration.md has no row for %s", k.Name)
+		}
+	}
+}
