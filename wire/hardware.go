@@ -99,7 +99,7 @@ type SerialRead struct {
 type SerialData struct {
 	Data      []byte `json:"data"` // base64
 	TimedOut  bool   `json:"timed_out"`
-	InWaiting int    `json:"in_waiting"` // bytes still waiting in the kernel
+	InWaiting int    `json:"in_waiting"` // bytes that wait for the next read
 	// StopReason says why reading ended: "until" (the pattern came), "size"
 	// (the limit was reached), "timeout".
 	StopReason    string `json:"stop_reason"`
@@ -119,7 +119,8 @@ type SerialTransact struct {
 }
 
 // SerialControl is the args of SERIAL_CONTROL. A null field is left as it is;
-// the answer always carries the modem lines as they are afterwards.
+// the answer carries the modem lines as they are afterwards. A request that is
+// about them on a port that has none is FEATURE_NOT_SUPPORTED.
 type SerialControl struct {
 	DTR          *bool       `json:"dtr,omitempty"`
 	RTS          *bool       `json:"rts,omitempty"`
@@ -129,6 +130,10 @@ type SerialControl struct {
 
 // SerialLines is the result of SERIAL_CONTROL.
 type SerialLines struct {
+	// ModemLines says whether the port has modem lines. Without them a request
+	// that only sets the mode is still answered, and the six mean nothing.
+	ModemLines bool `json:"modem_lines"`
+
 	DTR bool `json:"dtr"`
 	RTS bool `json:"rts"`
 	CTS bool `json:"cts"`

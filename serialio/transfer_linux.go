@@ -1,0 +1,267 @@
+package serialio
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"farhand/serialio/termios"
+	"farhand/wire"
+)
+
+// chunk is how much is asked of the kernel at once. A terminal hands out at
+// most its buffer of 4096 bytes.
+const chunk = 4096
+
+// Why a Read ended.
+const (
+	StopUntil   = "until"
+	StopSize    = "size"
+	StopTimeout = "timeout"
+)
+
+// ReadOptions say when a Read ends: at the first of the three.
+type ReadOptions struct {
+	Size    int           // after so many bytes; at least 1
+	Until   []byte        // after this sequence; none if empty
+	Timeout time.Duration // 0: with what is there already
+}
+
+// ReadResult is what a Read got.
+type ReadResult struct {
+	Data    []byte // never nil
+	Stop    string // StopUntil, StopSize or StopTimeout
+	Seen    int    // bytes looked at; those beyond Data are kept for the next Read
+	Waiting int    // bytes that wait for the next Read, here and in the kernel
+}
+
+// Read reads until a sequence came, enough came, or time is up, and keeps what
+// came beyond the sequence for the next Read. A cancelled Read keeps
+// everything.
+func (p *Port) Read(ctx context.Context, o ReadOptions) (ReadResult, error) {
+	if err := p.turn(ctx, p.reading); err != nil {
+		return ReadResult{}, err
+	}
+	defer func() { p.reading <- struct{}{} }()
+	buf, err := p.collect(ctx, o)
+	if err != nil {
+		p.rest = buf
+		return ReadResult{Seen: len(buf)}, err
+	}
+	r := ReadResult{Seen: len(buf), Stop: StopTimeout}
+	n := len(buf)
+	if end := after(buf, o.Until, 0); end > 0 && end <= o.Size {
+		n, r.Stop = end, StopUntil
+	} else if n >= o.Size {
+		n, r.Stop = o.Size, StopSize
+	}
+	r.Data = append(make([]byte, 0, n), buf[:n]...)
+	p.rest = append([]byte(nil), buf[n:]...)
+	r.Waiting = len(p.rest) + p.inQueue()
+	return r, nil
+}
+
+// collect answers the bytes kept from earlier and those that come, until there
+// is a reason to stop.
+func (p *Port) collect(ctx context.Context, o ReadOptions) ([]byte, error) {
+	buf := p.rest
+	p.rest = nil
+	release := p.bound(ctx, p.f.SetReadDeadline, o.Timeout)
+	defer release()
+	searched, late := 0, o.Timeout <= 0
+	var block [chunk]byte
+	for {
+		if after(buf, o.Until, searched) > 0 || len(buf) >= o.Size {
+			return buf, nil
+		}
+		searched = max(0, len(buf)-len(o.Until)+1)
+		n, err := p.readSome(block[:min(chunk, o.Size-len(buf))], late)
+		buf = append(buf, block[:n]...)
+		if err == nil {
+			continue
+		}
+		if err := p.ended(ctx); err != nil {
+			return buf, err
+		}
+		switch {
+		case !timedOut(err):
+			return buf, p.failed("reading", err)
+		case late:
+			return buf, nil
+		}
+		late = true // what came by now counts, however late we were woken
+	}
+}
+
+// readSome reads what there is, or waits for it. What is already in the kernel
+// is found without the poller, whose deadline may have passed.
+func (p *Port) readSome(b []byte, atOnce bool) (int, error) {
+	if !atOnce {
+		return p.f.Read(b)
+	}
+	var n int
+	var opErr error
+	err := p.control(func(fd int) error {
+		n, opErr = unix.Read(fd, b)
+		return nil
+	})
+	switch {
+	case err != nil:
+		return 0, os.ErrClosed
+	case errors.Is(opErr, unix.EAGAIN), errors.Is(opErr, unix.EINTR):
+		return 0, os.ErrDeadlineExceeded
+	case opErr != nil:
+		return 0, opErr
+	case n == 0:
+		return 0, io.EOF
+	}
+	return n, nil
+}
+
+// after is the index behind the first occurrence of pattern that begins at or
+// after from, or 0.
+func after(buf, pattern []byte, from int) int {
+	if len(pattern) == 0 {
+		return 0
+	}
+	i := bytes.Index(buf[from:], pattern)
+	if i < 0 {
+		return 0
+	}
+	return from + i + len(pattern)
+}
+
+// Write writes all of data, or says how much of it the kernel took: then the
+// error is HARDWARE_TRANSFER_FAILED with details.bytes_partial, DEVICE_GONE, or
+// ctx's.
+func (p *Port) Write(ctx context.Context, data []byte, timeout time.Duration) (int, error) {
+	if err := p.turn(ctx, p.writing); err != nil {
+		return 0, err
+	}
+	defer func() { p.writing <- struct{}{} }()
+	release := p.bound(ctx, p.f.SetWriteDeadline, timeout)
+	defer release()
+	n, err := p.f.Write(data)
+	if err == nil {
+		return n, nil
+	}
+	if err := p.ended(ctx); err != nil {
+		return n, err
+	}
+	if timedOut(err) {
+		return n, wire.Errorf(wire.HardwareTransferFailed, "%s took %d of %d bytes within %v: flow control, or nobody reads", p.node, n, len(data), timeout).
+			With("reason", "timeout").With("bytes_partial", n).With("timeout_seconds", timeout.Seconds())
+	}
+	failure := p.failed("writing", err)
+	if e, ok := errors.AsType[*wire.Error](failure); ok {
+		e.With("bytes_partial", n)
+	}
+	return n, failure
+}
+
+// Drain waits until everything written has left the port.
+func (p *Port) Drain(ctx context.Context, timeout time.Duration) error {
+	bounded, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	err := p.waitSent(bounded)
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		return wire.Errorf(wire.HardwareTransferFailed, "%s has not sent everything within %v: flow control, or nobody reads", p.node, timeout).
+			With("reason", "timeout").With("timeout_seconds", timeout.Seconds())
+	}
+	return err
+}
+
+// waitSent asks again and again: the kernel's own wait can't be cancelled.
+func (p *Port) waitSent(ctx context.Context) error {
+	const fifo = 64 * 10 // bits in the biggest common UART FIFO, 10 a byte
+	again := time.NewTimer(0)
+	defer again.Stop()
+	var emptied time.Time
+	for {
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		var queued int
+		var empty bool
+		var emptyErr error
+		err := p.control(func(fd int) error {
+			var err error
+			if queued, err = termios.OutQueue(fd); err != nil {
+				return p.failed("draining", err)
+			}
+			empty, emptyErr = termios.TransmitterEmpty(fd)
+			return nil
+		})
+		switch now := time.Now(); {
+		case err != nil:
+			return err
+		case queued > 0:
+			emptied = time.Time{}
+		case p.pty, emptyErr == nil && empty:
+			return nil
+		case emptied.IsZero():
+			emptied = now
+		case emptyErr != nil && now.Sub(emptied) >= time.Second*fifo/time.Duration(max(1, p.Baud())):
+			return nil // the driver can't say; a FIFO's time is the best guess
+		}
+		again.Reset(time.Millisecond)
+	}
+}
+
+func (p *Port) inQueue() int {
+	n := 0
+	// A port that was just unplugged has nothing; the next Read says so.
+	_ = p.control(func(fd int) error {
+		var err error
+		n, err = termios.InQueue(fd)
+		return err
+	})
+	return n
+}
+
+// bound gives one direction a deadline, which comes at once when ctx is done
+// or the port is closed. release ends it and must be called.
+func (p *Port) bound(ctx context.Context, set func(time.Time) error, timeout time.Duration) (release func()) {
+	past := time.Unix(1, 0)
+	// Setting a deadline fails on a closed file alone, and then so does the
+	// operation.
+	_ = set(time.Now().Add(timeout))
+	fired := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(fired)
+		_ = set(past)
+	})
+	select {
+	case <-p.done: // Close's own deadline may have been overwritten
+		_ = set(past)
+	default:
+	}
+	return func() {
+		if !stop() {
+			<-fired
+		}
+	}
+}
+
+// ended says why an operation that was interrupted has to end: nil if only its
+// own time is up.
+func (p *Port) ended(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	select {
+	case <-p.done:
+		return p.closedError()
+	default:
+		return nil
+	}
+}
+
+func timedOut(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) }
