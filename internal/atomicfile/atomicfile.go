@@ -24,7 +24,29 @@ const tempMark = ".tmp-"
 // temporary file lies in the same directory; it is gone after a failure, and
 // RemoveStale collects those of a killed process. Concurrent writers of one path
 // don't disturb each other: one of them wins.
-func Write(path string, data []byte, perm fs.FileMode) (err error) {
+func Write(path string, data []byte, perm fs.FileMode) error {
+	return write(path, data, perm, os.Rename)
+}
+
+// Create is Write for a path that must not exist: one that does is left alone,
+// and the error is fs.ErrExist. Of two that create at the same time one wins.
+func Create(path string, data []byte, perm fs.FileMode) error {
+	return write(path, data, perm, func(temp, path string) error {
+		if err := os.Link(temp, path); err == nil {
+			return os.Remove(temp)
+		} else if errors.Is(err, fs.ErrExist) {
+			return err
+		}
+		// A file system without links: the gap between looking and renaming
+		// stays.
+		if _, err := os.Lstat(path); err == nil {
+			return fs.ErrExist
+		}
+		return os.Rename(temp, path)
+	})
+}
+
+func write(path string, data []byte, perm fs.FileMode, place func(temp, path string) error) (err error) {
 	dir := filepath.Dir(path)
 	f, err := createTemp(path)
 	if err != nil {
@@ -51,7 +73,7 @@ func Write(path string, data []byte, perm fs.FileMode) (err error) {
 	if err := f.Close(); err != nil {
 		return err
 	}
-	if err := os.Rename(f.Name(), path); err != nil {
+	if err := place(f.Name(), path); err != nil {
 		return err
 	}
 	return SyncDir(dir)

@@ -2,6 +2,8 @@ package atomicfile
 
 import (
 	"bytes"
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -39,6 +41,31 @@ func TestFailureLeavesNothing(t *testing.T) {
 	if err := Write(filepath.Join(dir, "none", "f"), nil, 0o600); err == nil {
 		t.Error("wrote into a directory that doesn't exist")
 	}
+}
+
+func TestCreate(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "f")
+	var wg sync.WaitGroup
+	won := make(chan byte, 8)
+	for i := range 8 {
+		wg.Go(func() {
+			switch err := Create(path, []byte{byte(i)}, 0o600); {
+			case err == nil:
+				won <- byte(i)
+			case !errors.Is(err, fs.ErrExist):
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if len(won) != 1 {
+		t.Fatalf("%d winners", len(won))
+	}
+	got, err := os.ReadFile(path)
+	if err != nil || !bytes.Equal(got, []byte{<-won}) {
+		t.Errorf("read %v, %v", got, err)
+	}
+	onlyEntry(t, filepath.Dir(path), "f")
 }
 
 // TestNeverTorn: a reader beside many writers sees one of the contents whole.
