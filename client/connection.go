@@ -19,39 +19,13 @@ import (
 // whoever waits for their id, and one that writes.
 type connection struct {
 	ws    *websocket.Conn
-	queue chan *outgoing
-	dead  chan struct{} // closed when the link is over
+	queue chan wire.Frame // unbuffered: what was taken has begun to leave
+	dead  chan struct{}   // closed when the link is over
 	tasks sync.WaitGroup
 
 	mu      sync.Mutex
 	waiting map[string]chan wire.Envelope
 	err     error // why it is over
-}
-
-// outgoing is one frame on its way. claimed decides between the writer, which
-// begins to send it, and the requester, which gives up before.
-type outgoing struct {
-	frame   wire.Frame
-	mu      sync.Mutex
-	claimed bool
-	sent    bool
-}
-
-// claim is true for the first caller alone.
-func (o *outgoing) claim(send bool) bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.claimed {
-		return false
-	}
-	o.claimed, o.sent = true, send
-	return true
-}
-
-func (o *outgoing) wasSent() bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.sent
 }
 
 const (
@@ -94,7 +68,7 @@ func (c *Client) dial(ctx context.Context) (*connection, error) {
 
 func start(ws *websocket.Conn) *connection {
 	c := &connection{
-		ws: ws, queue: make(chan *outgoing), dead: make(chan struct{}),
+		ws: ws, queue: make(chan wire.Frame), dead: make(chan struct{}),
 		waiting: make(map[string]chan wire.Envelope),
 	}
 	ws.SetReadLimit(readLimit)
@@ -153,9 +127,8 @@ func (c *connection) roundTrip(ctx context.Context, id string, frame wire.Frame,
 		c.mu.Unlock()
 	}()
 
-	out := &outgoing{frame: frame}
 	select {
-	case c.queue <- out:
+	case c.queue <- frame:
 	case <-c.dead:
 		return wire.Envelope{}, &lostError{false, c.cause()}
 	case <-ctx.Done():
@@ -167,10 +140,8 @@ func (c *connection) roundTrip(ctx context.Context, id string, frame wire.Frame,
 	case env := <-answer:
 		return env, nil
 	case <-ctx.Done():
-		out.claim(false) // if it hasn't begun to leave, it never will
 		return wire.Envelope{}, ctx.Err()
 	case <-timer.C:
-		out.claim(false)
 		return wire.Envelope{}, errNoAnswer
 	case <-c.dead:
 	}
@@ -178,8 +149,7 @@ func (c *connection) roundTrip(ctx context.Context, id string, frame wire.Frame,
 	case env := <-answer: // it came just before the end
 		return env, nil
 	default:
-		out.claim(false)
-		return wire.Envelope{}, &lostError{out.wasSent(), c.cause()}
+		return wire.Envelope{}, &lostError{true, c.cause()}
 	}
 }
 
@@ -251,11 +221,8 @@ func (c *connection) write() error {
 	defer ticker.Stop()
 	for {
 		select {
-		case out := <-c.queue:
-			if !out.claim(true) {
-				continue
-			}
-			if err := c.send(out.frame); err != nil {
+		case frame := <-c.queue:
+			if err := c.send(frame); err != nil {
 				return err
 			}
 		case <-ticker.C:

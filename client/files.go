@@ -199,4 +199,3 @@ func (s *Session) Delete(ctx context.Context, del wire.FileDelete) error {
 func (s *Session) Move(ctx context.Context, mv wire.FileMove) error {
 	return s.do(ctx, request{method: method(wire.TFileMove), payload: mv}, nil)
 }
-

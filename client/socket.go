@@ -185,19 +185,20 @@ func (s *socket) run(d *dialing, old *connection, again bool) {
 	if old != nil {
 		old.close()
 	}
-	d.conn, d.err = s.redial(again)
+	conn, err := s.redial(again)
 	s.mu.Lock()
-	if d.err == nil && s.closed {
-		d.err = errClosed
+	if err == nil && s.closed {
+		err = errClosed
 	}
-	if d.err == nil {
-		s.live, s.everUp = d.conn, true
-	} else if d.conn != nil {
-		defer d.conn.close()
-		d.conn = nil
+	if err == nil {
+		s.live, s.everUp = conn, true
 	}
 	s.dialing = nil
 	s.mu.Unlock()
+	if err != nil && conn != nil {
+		conn.close()
+	}
+	d.conn, d.err = conn, err
 	close(d.done)
 }
 

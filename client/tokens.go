@@ -10,12 +10,12 @@ import (
 
 // Token is an operator token as it is listed: never the secret.
 type Token struct {
-	ID        string        `json:"id"`
-	Name      string        `json:"name,omitempty"`
-	Machines  *[]string     `json:"machines,omitempty"` // ids; nil: all
-	CreatedAt time.Time     `json:"created_at,omitzero"`
-	ExpiresAt time.Time     `json:"expires_at,omitzero"` // zero: never
-	LastUsed  time.Time     `json:"last_used,omitzero"`
+	ID        string    `json:"id"`
+	Name      string    `json:"name,omitempty"`
+	Machines  *[]string `json:"machines,omitempty"` // ids; nil: all
+	CreatedAt time.Time `json:"created_at,omitzero"`
+	ExpiresAt time.Time `json:"expires_at,omitzero"` // zero: never
+	LastUsed  time.Time `json:"last_used,omitzero"`
 	wire.Ceiling
 }
 

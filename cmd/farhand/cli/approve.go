@@ -1,0 +1,170 @@
+package cli
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"farhand/client"
+	"farhand/wire"
+)
+
+type approveFlags struct {
+	yes, deny            bool
+	name                 string
+	allow, device, roots []string
+}
+
+func (a *app) approve() *cobra.Command {
+	var f approveFlags
+	cmd := &cobra.Command{
+		Use:   "approve CODE",
+		Short: "Let in the machine that shows this code",
+		Long: `approve shows which machine asks with a code and, once you have compared the code
+with the one that the machine itself shows, lets it in.
+
+Without --allow it gets what it asks for, except the shell: whoever may run commands
+may do everything that the daemon on that machine may. On a terminal approve asks
+first; --yes doesn't.`,
+		Example: `  farhand approve BCDF-GHJK
+  farhand approve BCDF-GHJK --name bench --allow files,shell,hardware_serial
+  farhand approve BCDF-GHJK --device 'serial:*' --root /data/work
+  farhand approve BCDF-GHJK --deny`,
+		Args: between(1, 1, "one code"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.runApprove(cmd.Context(), cmd, args[0], f)
+		},
+	}
+	flags := cmd.Flags()
+	flags.BoolVarP(&f.yes, "yes", "y", false, "don't ask")
+	flags.BoolVar(&f.deny, "deny", false, "turn the machine away")
+	flags.StringVar(&f.name, "name", "", "your name for the machine (default: its own)")
+	flags.StringSliceVar(&f.allow, "allow", nil, "allow these `CAPABILITIES`, separated by commas (default: what it asks for, without shell)")
+	flags.StringArrayVar(&f.device, "device", nil, "allow only devices whose id fits this `PATTERN`; may be repeated")
+	flags.StringArrayVar(&f.roots, "root", nil, "allow only this `DIRECTORY` and what is below it; may be repeated")
+	for _, other := range []string{"allow", "device", "root", "name"} {
+		cmd.MarkFlagsMutuallyExclusive("deny", other)
+	}
+	return cmd
+}
+
+func (a *app) runApprove(ctx context.Context, cmd *cobra.Command, code string, f approveFlags) error {
+	allow, err := capabilities(f.allow)
+	if err != nil {
+		return err
+	}
+	c, err := a.connect()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	asking, err := c.Pending(ctx, code)
+	if err != nil {
+		return err
+	}
+	if !cmd.Flags().Changed("allow") {
+		allow = slices.DeleteFunc(slices.Clone(asking.Capabilities), func(c wire.Capability) bool {
+			return c == wire.Shell || !c.Approvable()
+		})
+	}
+	d := client.Decision{
+		Approve: !f.deny, Name: f.name, Capabilities: allow, Devices: patterns(f.device), Roots: f.roots,
+	}
+	if !a.json {
+		a.showAsking(asking, d)
+	}
+	if !f.yes && a.interactive() {
+		question := "Does the machine show the code " + clean(asking.UserCode) + "? Let it in?"
+		if f.deny {
+			question = "Turn it away?"
+		}
+		if ok, err := a.confirm(ctx, question); err != nil {
+			return err
+		} else if !ok {
+			a.note("Nothing was decided; the code stays good until it expires.")
+			return exitStatus(exitFailed)
+		}
+	}
+	done, err := c.Approve(ctx, code, d)
+	if err != nil {
+		return err
+	}
+	switch {
+	case a.json:
+		return a.printJSON(struct {
+			client.Approved
+			Decision     string            `json:"decision"`
+			Capabilities []wire.Capability `json:"capabilities"`
+		}{done, map[bool]string{true: "approve", false: "deny"}[d.Approve], append([]wire.Capability{}, allow...)})
+	case f.deny:
+		a.printf("%s was turned away.\n", clean(first(asking.DisplayName, asking.MachineID)))
+	default:
+		a.printf("%s is let in.\n", clean(first(done.Name, done.MachineID)))
+	}
+	return nil
+}
+
+// showAsking shows, on standard error, who asks and what it would get.
+func (a *app) showAsking(p client.Approval, d client.Decision) {
+	var t table
+	row := func(what, value string) { t.add(plain(what), plain(dash(value))) }
+	row("code", p.UserCode)
+	row("machine", p.DisplayName)
+	row("board", p.Board)
+	row("serial number ends", p.SerialSuffix)
+	row("asks from", p.Address)
+	row("asked", a.age(p.RequestedAt))
+	row("asks for", join(p.Capabilities))
+	if d.Approve {
+		c := wire.Ceiling{Capabilities: &d.Capabilities}
+		if d.Devices != nil {
+			c.Devices = &d.Devices
+		}
+		if d.Roots != nil {
+			c.Roots = &d.Roots
+		}
+		row("is allowed", ceiling(c))
+	}
+	t.write(a.env.Stderr, a.style.err)
+	if d.Approve && p.Capabilities.Has(wire.Shell) && !slices.Contains(d.Capabilities, wire.Shell) {
+		a.note("The shell is not allowed; to allow it: --allow %s", strings.ReplaceAll(join(append(slices.Clone(d.Capabilities), wire.Shell)), ", ", ","))
+	}
+}
+
+// capabilities checks names from the command line: an unknown one is a slip
+// that would otherwise allow less than meant without a word.
+func capabilities(names []string) ([]wire.Capability, error) {
+	known := []wire.Capability{
+		wire.Files, wire.Shell, wire.LocalLLM, wire.HardwareSerial, wire.HardwareUSB, wire.HardwareGPIO,
+		wire.HardwareI2C, wire.HardwareSPI, wire.HardwarePrinter,
+	}
+	if names == nil {
+		return nil, nil
+	}
+	list := []wire.Capability{}
+	for _, name := range names {
+		c := wire.Capability(strings.TrimSpace(name))
+		if c == "" || c == "none" {
+			continue
+		}
+		if !slices.Contains(known, c) {
+			return nil, usage("there is no capability %q; there are %s", c, join(known))
+		}
+		list = append(list, c)
+	}
+	return list, nil
+}
+
+// patterns makes device grants; none given means every device.
+func patterns(list []string) []wire.DeviceGrant {
+	if list == nil {
+		return nil
+	}
+	grants := make([]wire.DeviceGrant, len(list))
+	for i, p := range list {
+		grants[i].Pattern = p
+	}
+	return grants
+}

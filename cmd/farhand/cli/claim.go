@@ -1,0 +1,102 @@
+package cli
+
+import (
+	"github.com/spf13/cobra"
+
+	"farhand/client"
+)
+
+func (a *app) claim() *cobra.Command {
+	g := group("claim", "Make and revoke keys with which a machine pairs by itself", a.claimCreate(), a.claimList(), a.claimRevoke())
+	g.Long = `A claim key lets one machine pair without a screen and without an approval: it is
+written onto its card and used once. What the machine is allowed is fixed here.`
+	return g
+}
+
+func (a *app) claimCreate() *cobra.Command {
+	var (
+		name, expires             string
+		capability, device, roots []string
+	)
+	cmd := &cobra.Command{
+		Use:     "create",
+		Short:   "Make a claim key",
+		Long:    "create prints the new key, once, on standard output.",
+		Example: "  farhand claim create --name greenhouse --allow files,hardware_gpio --expires 24h",
+		Args:    between(0, 0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			caps, err := capabilities(capability)
+			if err != nil {
+				return err
+			}
+			ends, err := a.expiry(expires)
+			if err != nil {
+				return err
+			}
+			c, err := a.connect()
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			made, err := c.CreateClaim(cmd.Context(), client.NewClaim{
+				MachineName: name, Capabilities: caps, Devices: patterns(nonEmpty(device)), Roots: nonEmpty(roots), Expires: ends,
+			})
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.printJSON(made)
+			}
+			a.note("Claim %s for one machine, good until used; it ends %s. It is shown this once:", made.ID, a.until(made.ExpiresAt))
+			a.printf("%s\n", made.ClaimKey)
+			return nil
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&name, "name", "", "your name for the machine (default: its own)")
+	flags.StringSliceVar(&capability, "allow", nil, "allow these `CAPABILITIES`, separated by commas")
+	flags.StringArrayVar(&device, "device", nil, "allow only devices whose id fits this `PATTERN`; may be repeated")
+	flags.StringArrayVar(&roots, "root", nil, "allow only this `DIRECTORY` and what is below it; may be repeated")
+	flags.StringVar(&expires, "expires", "", "when it ends: a `TIME`, or a duration such as 24h or 7d (default 7d)")
+	cmd.MarkFlagRequired("allow")
+	return cmd
+}
+
+func (a *app) claimList() *cobra.Command {
+	return &cobra.Command{
+		Use: "list", Short: "List the unused claim keys", Args: between(0, 0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := a.connect()
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			all, err := c.Claims(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.printJSON(map[string]any{"claims": append([]client.Claim{}, all...)})
+			}
+			if len(all) == 0 {
+				a.note("There are no unused claim keys.")
+				return nil
+			}
+			t := table{head: []string{"ID", "FOR", "ALLOWED", "ENDS"}}
+			for _, x := range all {
+				t.add(plain(x.ID), plain(dash(x.MachineName)), plain(ceiling(x.Ceiling)), plain(a.until(x.ExpiresAt)))
+			}
+			return t.write(a.env.Stdout, a.style.out)
+		},
+	}
+}
+
+func (a *app) claimRevoke() *cobra.Command {
+	return &cobra.Command{
+		Use: "revoke ID...", Short: "Make unused claim keys worthless",
+		Args: between(1, 1000, "one or more ids, as claim list shows them"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.each(cmd.Context(), args, (*client.Client).RevokeClaim)
+		},
+	}
+}

@@ -1,0 +1,186 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"farhand/client"
+	"farhand/wire"
+)
+
+// The exit codes. 69 and 77 are EX_UNAVAILABLE and EX_NOPERM of sysexits.h; 255
+// is what ssh says for a failure of its own.
+const (
+	exitOK          = 0
+	exitFailed      = 1
+	exitUsage       = 2
+	exitUnreachable = 69
+	exitLogin       = 77
+	exitInterrupted = 130
+	exitExec        = 255
+)
+
+func exitCodes() *cobra.Command {
+	return &cobra.Command{
+		Use:   "exit-codes",
+		Short: "What the exit code says",
+		Long: `Every command but exec:
+
+    0  done
+    1  the device or the relay refused or failed; the code is on standard error
+    2  wrong usage
+   69  the relay or the machine can't be reached
+   77  not logged in, or the token is not accepted any more
+  130  interrupted
+
+exec exits as the remote command does: its own code, 128+n if signal n killed it.
+A command that ran into its timeout gives 255 with COMMAND_TIMEOUT on standard
+error, and every failure of farhand itself (usage included) gives 255 with its code
+on standard error, so that a code below 255 always comes from the command.
+
+audit verify gives 1 if the log has problems. serial read and serial transact with
+--until give 1 if the pattern did not come.`,
+	}
+}
+
+// usageError is a command line that can't be right.
+type usageError struct{ text string }
+
+func (e *usageError) Error() string { return e.text }
+
+func usage(format string, args ...any) error { return &usageError{fmt.Sprintf(format, args...)} }
+
+// exitStatus ends the command with a code after everything has been said.
+type exitStatus int
+
+func (e exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
+
+// errNotLoggedIn has no code on the wire.
+var errNotLoggedIn = errors.New("not logged in to a relay")
+
+// loginNeeded is the code under which not being logged in is shown.
+const loginNeeded wire.Code = "LOGIN_NEEDED"
+
+// finish reports err and turns it into the exit code.
+func (a *app) finish(ctx context.Context, err error) int {
+	if err == nil {
+		return exitOK
+	}
+	var status exitStatus
+	if errors.As(err, &status) {
+		return int(status)
+	}
+	if !a.started { // cobra's own errors: unknown commands and flags
+		var u *usageError
+		if !errors.As(err, &u) {
+			err = &usageError{strings.TrimSpace(err.Error())}
+		}
+	}
+	code := a.codeOf(ctx, err)
+	a.report(ctx, err)
+	if a.execing() && code != exitOK {
+		return exitExec
+	}
+	return code
+}
+
+// execing says whether exec was asked for, even if its flags were wrong.
+func (a *app) execing() bool {
+	if a.started {
+		return a.verb == "exec"
+	}
+	for _, arg := range a.env.Args {
+		if !strings.HasPrefix(arg, "-") {
+			return arg == "exec"
+		}
+	}
+	return false
+}
+
+func (a *app) codeOf(ctx context.Context, err error) int {
+	var u *usageError
+	switch {
+	case errors.As(err, &u):
+		return exitUsage
+	case ctx.Err() != nil:
+		return exitInterrupted
+	case errors.Is(err, errNotLoggedIn), errors.Is(err, wire.AuthFailed):
+		return exitLogin
+	case errors.Is(err, client.RelayUnreachable), errors.Is(err, client.RelayUntrusted),
+		errors.Is(err, wire.MachineUnreachable):
+		return exitUnreachable
+	default:
+		return exitFailed
+	}
+}
+
+// failure is an error as it is shown.
+type failure struct {
+	Code    string         `json:"code"`
+	Message string         `json:"message"`
+	Details map[string]any `json:"details,omitempty"`
+	Hint    string         `json:"hint,omitempty"`
+}
+
+// describe makes what is shown of err. Only codes that stand on the wire or in
+// the client are shown as such; a plain local failure has the code FAILED.
+func (a *app) describe(ctx context.Context, err error) failure {
+	var (
+		u    *usageError
+		e    *wire.Error
+		code wire.Code
+	)
+	switch {
+	case errors.As(err, &u):
+		return failure{Code: "USAGE", Message: u.text}
+	case ctx.Err() != nil:
+		return failure{Code: "INTERRUPTED", Message: "interrupted", Hint: a.interruptedHint()}
+	case errors.Is(err, errNotLoggedIn):
+		return failure{Code: string(loginNeeded), Message: err.Error(), Hint: "farhand login URL"}
+	case errors.As(err, &e):
+		f := failure{Code: string(e.Code), Message: err.Error(), Details: e.Details, Hint: a.hint(e.Code, e.Details)}
+		if f.Message == f.Code {
+			f.Message = ""
+		}
+		return f
+	case errors.As(err, &code):
+		return failure{Code: string(code), Message: err.Error(), Hint: a.hint(code, nil)}
+	default:
+		return failure{Code: "FAILED", Message: err.Error()}
+	}
+}
+
+// report writes err to standard error: as JSON, or as a line with its code and
+// one with what to do next.
+func (a *app) report(ctx context.Context, err error) {
+	f := a.describe(ctx, err)
+	if a.askedJSON() {
+		enc := json.NewEncoder(a.env.Stderr)
+		enc.SetEscapeHTML(false)
+		enc.Encode(map[string]failure{"error": f}) // stderr is gone: nobody to tell
+		return
+	}
+	say(a.env.Stderr, f, a.style)
+}
+
+func say(w io.Writer, f failure, s style) {
+	prefix := s.err.red("farhand:") + " "
+	switch f.Code {
+	case "USAGE", "FAILED", "INTERRUPTED", string(loginNeeded):
+	default:
+		prefix += clean(f.Code)
+		if f.Message != "" {
+			prefix += ": "
+		}
+	}
+	fmt.Fprintf(w, "%s%s\n", prefix, clean(f.Message))
+	if f.Hint != "" {
+		fmt.Fprintf(w, "  %s\n", clean(f.Hint))
+	}
+}

@@ -1,0 +1,116 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+
+	"farhand/client"
+	"farhand/wire"
+)
+
+// hint says what to do next about a code, if there is something to do.
+func (a *app) hint(code wire.Code, details map[string]any) string {
+	text := func(key string) string { s, _ := details[key].(string); return s }
+	switch code {
+	case client.RelayUnreachable:
+		return "is the relay running and the URL right? farhand login URL sets another one"
+	case client.RelayUntrusted:
+		return "if this relay made its own certificate: farhand login URL --ca-sha256 HEX, with the HEX that farhand-relay init printed"
+	case wire.AuthFailed:
+		if a.verb == "login" {
+			return "check name and passphrase, or the token"
+		}
+		return "the login has expired or was revoked: farhand login URL"
+	case wire.MachineUnreachable:
+		return "farhand machines shows which are online and when the others were last seen"
+	case wire.MachineAmbiguous, wire.HardwareAmbiguous:
+		if list := texts(details["candidates"]); len(list) > 0 {
+			return "one of: " + strings.Join(list, ", ")
+		}
+		if code == wire.MachineAmbiguous {
+			return "name the machine as farhand machines shows it"
+		}
+		return "name the device as farhand devices shows it"
+	case wire.CapabilityNotGranted:
+		return ceilingHint(text("ceiling"), text("capability"))
+	case wire.PathOutsideAllowedRoot:
+		if list := texts(details["roots"]); len(list) > 0 {
+			return "offered are: " + strings.Join(list, ", ")
+		}
+		return "only paths below the directories that the machine offers can be reached"
+	case wire.FileTooLarge:
+		if limit, ok := number(details["max_file_size_bytes"]); ok {
+			return fmt.Sprintf("the limit is %s; limits.max_file_size_bytes on the device sets it, up to %s a write", size(limit), size(wire.MaxBinary))
+		}
+	case wire.OpUnconfirmed:
+		return "look whether it happened before you repeat it"
+	case wire.ShimOverloaded:
+		return "the machine is busy: try again in a moment"
+	case wire.PathExists:
+		return "use --force to replace it"
+	case wire.PathNotEmpty:
+		return "use -r to remove a directory with what is in it"
+	case wire.HardwareNotFound:
+		return "farhand devices shows what is wired to the machine"
+	case wire.HardwareBusy:
+		if holder := text("holder"); holder != "" {
+			return "held by " + holder + "; farhand serial release gives back what you hold yourself"
+		}
+	case wire.SessionNotFound:
+		return "farhand sessions lists those there are"
+	}
+	return ""
+}
+
+func ceilingHint(ceiling, capability string) string {
+	if capability == "" {
+		capability = "it"
+	}
+	switch ceiling {
+	case "config":
+		return "the machine's own configuration does not allow " + capability
+	case "approval":
+		return capability + " was not allowed when the machine was approved: pair it again and approve it with --allow"
+	case "token":
+		return "your token does not carry " + capability + ": its owner can make another with farhand token create"
+	case "session":
+		return "the session was opened without " + capability
+	}
+	return ""
+}
+
+func (a *app) interruptedHint() string {
+	if a.verb == "exec" {
+		return "the command may go on until its timeout; farhand sessions close ends it with its session"
+	}
+	return ""
+}
+
+// texts is a list of strings out of decoded JSON.
+func texts(v any) []string {
+	switch list := v.(type) {
+	case []string:
+		return list
+	case []any:
+		var out []string
+		for _, x := range list {
+			if s, ok := x.(string); ok {
+				out = append(out, s)
+			}
+		}
+		return out
+	}
+	return nil
+}
+
+func number(v any) (int64, bool) {
+	switch n := v.(type) {
+	case float64:
+		return int64(n), true
+	case int64:
+		return n, true
+	case int:
+		return int64(n), true
+	}
+	return 0, false
+}

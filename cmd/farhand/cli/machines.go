@@ -1,0 +1,126 @@
+package cli
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"farhand/client"
+)
+
+func (a *app) machines() *cobra.Command {
+	return &cobra.Command{
+		Use:   "machines [MACHINE]",
+		Short: "List the paired machines, or describe one",
+		Args:  between(0, 1, "at most one machine"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := a.connect()
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			if len(args) == 1 {
+				return a.oneMachine(cmd.Context(), c, args[0])
+			}
+			return a.allMachines(cmd.Context(), c)
+		},
+		ValidArgsFunction: a.completeMachine(""),
+	}
+}
+
+func (a *app) allMachines(ctx context.Context, c *client.Client) error {
+	all, err := c.Machines(ctx)
+	if err != nil {
+		return err
+	}
+	if a.json {
+		return a.printJSON(map[string]any{"machines": append([]client.Machine{}, all...)})
+	}
+	if len(all) == 0 {
+		a.note("No machine is paired yet: start farhandd on one and approve the code that it shows with farhand approve CODE.")
+		return nil
+	}
+	t := table{head: []string{"NAME", "STATE", "BOARD", "PLATFORM", "ALLOWED", "LAST SEEN", "ID"}}
+	for _, m := range all {
+		t.add(cell{m.Name, a.style.out.bold}, a.state(m), plain(dash(m.Board)), plain(dash(platform(m))),
+			plain(listOrAll(m.Approval.Capabilities)), plain(a.seen(m)), plain(m.ID))
+	}
+	return t.write(a.env.Stdout, a.style.out)
+}
+
+func (a *app) oneMachine(ctx context.Context, c *client.Client, name string) error {
+	m, err := c.Machine(ctx, name)
+	if err != nil {
+		return err
+	}
+	if a.json {
+		return a.printJSON(m)
+	}
+	var t table
+	row := func(what, value string) { t.add(plain(what), plain(dash(value))) }
+	row("name", m.Name)
+	t.add(plain("state"), a.state(m))
+	row("id", m.ID)
+	row("calls itself", m.DisplayName)
+	row("board", m.Board)
+	row("platform", platform(m))
+	row("version", m.ShimVersion)
+	row("offers", join(m.Capabilities))
+	row("allowed", ceiling(m.Approval))
+	row("approved", a.age(m.ApprovedAt))
+	row("last seen", a.seen(m))
+	return t.write(a.env.Stdout, a.style.out)
+}
+
+func (a *app) state(m client.Machine) cell {
+	if m.Online {
+		return cell{"online", a.style.out.green}
+	}
+	return cell{"offline", a.style.out.dim}
+}
+
+func (a *app) seen(m client.Machine) string {
+	if m.Online {
+		return "now"
+	}
+	return a.age(m.LastSeen)
+}
+
+// completionTimeout is how long a person waits for the tab key.
+const completionTimeout = 3 * time.Second
+
+// completeMachine completes the first argument with machine names. It never
+// fails: a shell that completes shows no errors.
+func (a *app) completeMachine(suffix string) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+		directive := cobra.ShellCompDirectiveNoFileComp
+		if suffix != "" {
+			directive |= cobra.ShellCompDirectiveNoSpace
+		}
+		if len(args) > 0 || strings.Contains(typed, ":") {
+			return nil, cobra.ShellCompDirectiveDefault
+		}
+		c, err := a.connect()
+		if err != nil {
+			return nil, directive
+		}
+		defer c.Close()
+		ctx, cancel := context.WithTimeout(context.Background(), completionTimeout)
+		defer cancel()
+		all, err := c.Machines(ctx)
+		if err != nil {
+			return nil, directive
+		}
+		var names []string
+		for _, m := range all {
+			if strings.HasPrefix(m.Name, typed) {
+				names = append(names, m.Name+suffix)
+			}
+		}
+		return names, directive
+	}
+}
+
+func platform(m client.Machine) string { return strings.Trim(m.Platform+"/"+m.Arch, "/") }

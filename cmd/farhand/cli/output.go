@@ -1,0 +1,203 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/term"
+)
+
+// painter colours text for one stream, or leaves it as it is.
+type painter bool
+
+func (p painter) paint(code, s string) string {
+	if !p || s == "" {
+		return s
+	}
+	return "\x1b[" + code + "m" + s + "\x1b[0m"
+}
+
+func (p painter) red(s string) string   { return p.paint("31", s) }
+func (p painter) green(s string) string { return p.paint("32", s) }
+func (p painter) blue(s string) string  { return p.paint("34", s) }
+func (p painter) dim(s string) string   { return p.paint("2", s) }
+func (p painter) bold(s string) string  { return p.paint("1", s) }
+
+// style says which streams are terminals and may be coloured.
+type style struct {
+	out, err     painter
+	outTTY, errT bool
+}
+
+func styleFor(env Env) style {
+	s := style{outTTY: isTerminal(env.Stdout), errT: isTerminal(env.Stderr)}
+	if env.Getenv("NO_COLOR") == "" && env.Getenv("TERM") != "dumb" {
+		s.out, s.err = painter(s.outTTY), painter(s.errT)
+	}
+	return s
+}
+
+// isTerminal says whether a stream is a person's.
+func isTerminal(stream any) bool {
+	f, ok := stream.(*os.File)
+	return ok && f != nil && term.IsTerminal(int(f.Fd()))
+}
+
+// printJSON writes one document.
+func (a *app) printJSON(v any) error {
+	enc := json.NewEncoder(a.env.Stdout)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
+}
+
+// printf writes to standard output.
+func (a *app) printf(format string, args ...any) {
+	fmt.Fprintf(a.env.Stdout, format, args...)
+}
+
+// note writes to standard error what is not an answer; not with --json, whose
+// standard error is for one error alone.
+func (a *app) note(format string, args ...any) {
+	if !a.askedJSON() {
+		fmt.Fprintf(a.env.Stderr, format+"\n", args...)
+	}
+}
+
+// clean makes text from outside safe to show on a terminal: control and format
+// characters, which could move the cursor or reorder a line, are replaced.
+func clean(s string) string {
+	ok := func(r rune) bool { return r == ' ' || unicode.IsPrint(r) }
+	if strings.IndexFunc(s, func(r rune) bool { return !ok(r) }) < 0 {
+		return s
+	}
+	return strings.Map(func(r rune) rune {
+		if ok(r) {
+			return r
+		}
+		return utf8.RuneError
+	}, s)
+}
+
+// cell is one field of a table; paint colours it after it was measured.
+type cell struct {
+	text  string
+	paint func(string) string
+}
+
+func plain(s string) cell { return cell{text: s} }
+
+// table writes rows under a heading in columns as wide as their longest cell.
+type table struct {
+	head []string
+	rows [][]cell
+}
+
+func (t *table) add(cells ...cell) { t.rows = append(t.rows, cells) }
+
+func (t *table) write(w io.Writer, p painter) error {
+	rows := t.rows
+	if len(t.head) > 0 {
+		head := make([]cell, len(t.head))
+		for i, h := range t.head {
+			head[i] = cell{h, p.dim}
+		}
+		rows = append([][]cell{head}, rows...)
+	}
+	var widths []int
+	for _, row := range rows {
+		for i := range row {
+			row[i].text = clean(row[i].text)
+			if i == len(widths) {
+				widths = append(widths, 0)
+			}
+			widths[i] = max(widths[i], utf8.RuneCountInString(row[i].text))
+		}
+	}
+	var b strings.Builder
+	for _, row := range rows {
+		for i, c := range row {
+			text := c.text
+			if c.paint != nil {
+				text = c.paint(text)
+			}
+			b.WriteString(text)
+			if i < len(row)-1 {
+				b.WriteString(strings.Repeat(" ", widths[i]-utf8.RuneCountInString(c.text)+2))
+			}
+		}
+		b.WriteByte('\n')
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// age says how long ago t was.
+func (a *app) age(t time.Time) string {
+	if t.IsZero() {
+		return "never"
+	}
+	return span(a.env.Now().Sub(t)) + " ago"
+}
+
+// until says how far away t is.
+func (a *app) until(t time.Time) string {
+	if t.IsZero() {
+		return "never"
+	}
+	d := t.Sub(a.env.Now())
+	if d <= 0 {
+		return "expired"
+	}
+	return "in " + span(d)
+}
+
+// span rounds a duration to what a person wants to know.
+func span(d time.Duration) string {
+	switch {
+	case d < time.Second:
+		return "1 s"
+	case d < 2*time.Minute:
+		return fmt.Sprintf("%d s", d/time.Second)
+	case d < 2*time.Hour:
+		return fmt.Sprintf("%d min", d/time.Minute)
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%d h", d/time.Hour)
+	default:
+		return fmt.Sprintf("%d days", d/(24*time.Hour))
+	}
+}
+
+// size writes a number of bytes with three digits that count.
+func size(n int64) string {
+	if n < 1024 {
+		return fmt.Sprintf("%d B", n)
+	}
+	value, unit := float64(n)/1024, 0
+	for value >= 1024 && unit < 4 {
+		value, unit = value/1024, unit+1
+	}
+	return fmt.Sprintf("%.1f %s", value, [...]string{"KiB", "MiB", "GiB", "TiB", "PiB"}[unit])
+}
+
+func join[T ~string](list []T) string {
+	parts := make([]string, len(list))
+	for i, s := range list {
+		parts[i] = string(s)
+	}
+	return strings.Join(parts, ", ")
+}
+
+// dash stands for nothing in a table.
+func dash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}

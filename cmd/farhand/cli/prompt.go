@@ -1,0 +1,108 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"golang.org/x/term"
+)
+
+// interactive says whether a question would reach a person.
+func (a *app) interactive() bool { return isTerminal(a.env.Stdin) && !a.askedJSON() }
+
+// ask prints a question and reads one line. A cancelled context ends the wait.
+func (a *app) ask(ctx context.Context, question string) (string, error) {
+	fmt.Fprint(a.env.Stderr, question)
+	return await(ctx, func() (string, error) { return readLine(a.env.Stdin) }, nil)
+}
+
+// confirm asks a question whose default is no.
+func (a *app) confirm(ctx context.Context, question string) (bool, error) {
+	answer, err := a.ask(ctx, question+" [y/N] ")
+	if err != nil {
+		return false, err
+	}
+	switch strings.ToLower(strings.TrimSpace(answer)) {
+	case "y", "yes":
+		return true, nil
+	}
+	return false, nil
+}
+
+// askSecret reads one line without echo. The terminal is put back even if the
+// context ends the wait.
+func (a *app) askSecret(ctx context.Context, question string) (string, error) {
+	f, ok := a.env.Stdin.(*os.File)
+	if !ok {
+		return "", errors.New("no terminal to ask for a secret")
+	}
+	fd := int(f.Fd())
+	before, err := term.GetState(fd)
+	if err != nil {
+		return "", fmt.Errorf("terminal: %w", err)
+	}
+	fmt.Fprint(a.env.Stderr, question)
+	defer fmt.Fprintln(a.env.Stderr)
+	return await(ctx, func() (string, error) {
+		b, err := term.ReadPassword(fd)
+		return string(b), err
+	}, func() { term.Restore(fd, before) })
+}
+
+// await runs a read that can't be cancelled and leaves it alone when the context
+// ends first.
+func await(ctx context.Context, read func() (string, error), abandoned func()) (string, error) {
+	type outcome struct {
+		line string
+		err  error
+	}
+	done := make(chan outcome, 1)
+	go func() {
+		line, err := read()
+		done <- outcome{line, err}
+	}()
+	select {
+	case o := <-done:
+		return o.line, o.err
+	case <-ctx.Done():
+		if abandoned != nil {
+			abandoned()
+		}
+		return "", ctx.Err()
+	}
+}
+
+// readLine reads to the end of a line and not one byte further, so that what
+// follows is left for the next question.
+func readLine(r io.Reader) (string, error) {
+	var line []byte
+	for one := make([]byte, 1); len(line) <= maxConfig; {
+		n, err := r.Read(one)
+		if n == 1 {
+			if one[0] == '\n' {
+				return strings.TrimSuffix(string(line), "\r"), nil
+			}
+			line = append(line, one[0])
+		}
+		if err == io.EOF && len(line) > 0 {
+			return string(line), nil
+		}
+		if err != nil {
+			return "", err
+		}
+	}
+	return "", errors.New("the line is too long")
+}
+
+// secretFrom reads a secret from a file or, as "-", from standard input.
+func (a *app) secretFrom(name string) (string, error) {
+	if name != "-" {
+		b, err := readSmall(name)
+		return firstLine(b), err
+	}
+	return readLine(a.env.Stdin)
+}

@@ -1,0 +1,47 @@
+package cli
+
+import (
+	"github.com/spf13/cobra"
+)
+
+func (a *app) revoke() *cobra.Command {
+	var yes bool
+	cmd := &cobra.Command{
+		Use:   "revoke MACHINE",
+		Short: "Shut a machine out and forget it",
+		Long: `revoke withdraws a machine's tokens, ends its connections and sessions and forgets
+it. To come back it has to be approved again. On a terminal it asks first.`,
+		Args: between(1, 1, "one machine"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := a.connect()
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			m, err := c.Machine(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			if !yes && a.interactive() {
+				ok, err := a.confirm(cmd.Context(), "Shut out "+clean(m.Name)+" ("+clean(m.ID)+")?")
+				if err != nil {
+					return err
+				}
+				if !ok {
+					return exitStatus(exitFailed)
+				}
+			}
+			if err := c.Revoke(cmd.Context(), m.ID); err != nil {
+				return err
+			}
+			if a.json {
+				return a.printJSON(map[string]string{"machine_id": m.ID, "name": m.Name})
+			}
+			a.printf("%s is shut out.\n", clean(first(m.Name, m.ID)))
+			return nil
+		},
+		ValidArgsFunction: a.completeMachine(""),
+	}
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "don't ask")
+	return cmd
+}

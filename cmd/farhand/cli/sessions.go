@@ -1,0 +1,69 @@
+package cli
+
+import (
+	"github.com/spf13/cobra"
+
+	"farhand/client"
+)
+
+func (a *app) sessions() *cobra.Command {
+	list := func(cmd *cobra.Command, _ []string) error { return a.listSessions(cmd) }
+	g := group("sessions", "List and close sessions",
+		&cobra.Command{Use: "list", Short: "List the sessions", Args: between(0, 0, "no arguments"), RunE: list},
+		&cobra.Command{
+			Use: "close SESSION...", Short: "End sessions, with the commands that run in them",
+			Args: between(1, 1000, "one or more sessions"),
+			RunE: func(cmd *cobra.Command, args []string) error {
+				c, err := a.connect()
+				if err != nil {
+					return err
+				}
+				defer c.Close()
+				for _, id := range args {
+					if err := c.CloseSession(cmd.Context(), id); err != nil {
+						return err
+					}
+				}
+				return nil
+			},
+		})
+	g.Long = `A session is a place on a machine, one directory in which commands run and files
+are looked up. exec, ls and the others open and reuse them by themselves; an idle one
+costs nothing and comes back by itself.`
+	help := g.RunE
+	g.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return list(cmd, args)
+		}
+		return help(cmd, args)
+	}
+	return g
+}
+
+func (a *app) listSessions(cmd *cobra.Command) error {
+	c, err := a.connect()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	all, err := c.Sessions(cmd.Context())
+	if err != nil {
+		return err
+	}
+	if a.json {
+		return a.printJSON(map[string]any{"sessions": append([]client.SessionInfo{}, all...)})
+	}
+	if len(all) == 0 {
+		a.note("There are no sessions.")
+		return nil
+	}
+	t := table{head: []string{"SESSION", "MACHINE", "ROOT", "STATE", "LAST USED"}}
+	for _, s := range all {
+		state := cell{"idle", a.style.out.dim}
+		if s.Live {
+			state = cell{"live", a.style.out.green}
+		}
+		t.add(plain(s.ID), plain(first(s.MachineName, s.MachineID)), plain(s.Root), state, plain(a.age(s.LastUsed)))
+	}
+	return t.write(a.env.Stdout, a.style.out)
+}

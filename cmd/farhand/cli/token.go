@@ -1,0 +1,159 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"farhand/client"
+)
+
+func (a *app) token() *cobra.Command {
+	g := group("token", "Make and revoke tokens for programs and other people", a.tokenCreate(), a.tokenList(), a.tokenRevoke())
+	g.Long = `A token lets somebody else, a program or an agent, use your machines within limits:
+which machines, which capabilities, devices and directories, until when. The lowest
+limit counts: a token never gives more than the machine's approval does.`
+	return g
+}
+
+func (a *app) tokenCreate() *cobra.Command {
+	var (
+		name, expires                             string
+		machines, capability, device, directories []string
+	)
+	cmd := &cobra.Command{
+		Use:   "create",
+		Short: "Make a token",
+		Long: `create prints the new token, once, on standard output. What no flag limits is not
+limited; an empty list ("") allows nothing of its kind.`,
+		Example: `  farhand token create --name ci --machine pi --capability files --expires 30d
+  farhand token create --capability hardware_serial --device 'serial:usb-2341:*' > token`,
+		Args: between(0, 0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			caps, err := capabilities(capability)
+			if err != nil {
+				return err
+			}
+			ends, err := a.expiry(expires)
+			if err != nil {
+				return err
+			}
+			c, err := a.connect()
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			ids, err := machineIDs(cmd.Context(), c, nonEmpty(machines))
+			if err != nil {
+				return err
+			}
+			made, err := c.CreateToken(cmd.Context(), client.NewToken{
+				Name: name, Machines: ids, Capabilities: caps, Devices: patterns(nonEmpty(device)),
+				Roots: nonEmpty(directories), Expires: ends,
+			})
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.printJSON(made)
+			}
+			a.note("Token %s; it ends %s. It is shown this once:", made.ID, a.until(made.ExpiresAt))
+			a.printf("%s\n", made.Token)
+			return nil
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&name, "name", "", "what it is for")
+	flags.StringArrayVar(&machines, "machine", nil, "for this `MACHINE` alone; may be repeated")
+	flags.StringSliceVar(&capability, "capability", nil, "allow these `CAPABILITIES` alone, separated by commas; may be repeated")
+	flags.StringArrayVar(&device, "device", nil, "allow only devices whose id fits this `PATTERN`; may be repeated")
+	flags.StringArrayVar(&directories, "root", nil, "allow only this `DIRECTORY` and what is below it; may be repeated")
+	flags.StringVar(&expires, "expires", "", "when it ends: a `TIME`, or a duration such as 24h or 30d (default: never)")
+	return cmd
+}
+
+// nonEmpty keeps nil, which allows all, apart from a list with nothing in it.
+func nonEmpty(list []string) []string {
+	if list == nil {
+		return nil
+	}
+	out := []string{}
+	for _, s := range list {
+		if s != "" {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// machineIDs turns names into ids: a token is for the machine, not for whichever
+// bears the name later.
+func machineIDs(ctx context.Context, c *client.Client, names []string) ([]string, error) {
+	if names == nil {
+		return nil, nil
+	}
+	ids := make([]string, len(names))
+	for i, name := range names {
+		m, err := c.Machine(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		ids[i] = m.ID
+	}
+	return ids, nil
+}
+
+func (a *app) tokenList() *cobra.Command {
+	return &cobra.Command{
+		Use: "list", Short: "List the tokens", Args: between(0, 0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := a.connect()
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			all, err := c.Tokens(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.printJSON(map[string]any{"tokens": append([]client.Token{}, all...)})
+			}
+			if len(all) == 0 {
+				a.note("There are no tokens.")
+				return nil
+			}
+			t := table{head: []string{"ID", "NAME", "MACHINES", "ALLOWED", "ENDS"}}
+			for _, x := range all {
+				t.add(plain(x.ID), plain(dash(x.Name)), plain(listOrAll(x.Machines)), plain(ceiling(x.Ceiling)), plain(a.until(x.ExpiresAt)))
+			}
+			return t.write(a.env.Stdout, a.style.out)
+		},
+	}
+}
+
+func (a *app) tokenRevoke() *cobra.Command {
+	return &cobra.Command{
+		Use: "revoke ID...", Short: "End tokens, with their sessions and connections",
+		Args: between(1, 1000, "one or more ids, as token list shows them"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.each(cmd.Context(), args, (*client.Client).RevokeToken)
+		},
+	}
+}
+
+// each does one thing for several ids and stops at the first failure.
+func (a *app) each(ctx context.Context, ids []string, do func(*client.Client, context.Context, string) error) error {
+	c, err := a.connect()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	for _, id := range ids {
+		if err := do(c, ctx, id); err != nil {
+			return fmt.Errorf("%s: %w", id, err)
+		}
+	}
+	return nil
+}
