@@ -234,7 +234,7 @@ func tidy(d Descriptor) Descriptor {
 	aliases := slices.Clone(d.Aliases)
 	slices.Sort(aliases)
 	aliases = slices.Compact(aliases)
-	d.Aliases = slices.DeleteFunc(aliases, func(a string) bool { return a == "" || a == d.ID })
+	d.Aliases = slices.DeleteFunc(aliases, func(a string) bool { return a == "" || a == d.ID || a != Clean(a) })
 	return d
 }
 
