@@ -1,0 +1,103 @@
+package files
+
+import (
+	"context"
+
+	"golang.org/x/sys/unix"
+
+	"farhand/wire"
+)
+
+// readPiece is how many bytes are read between two looks at the context.
+const readPiece = 4 << 20
+
+// Read answers FILE_READ: Length bytes (or all) from Offset on, as they stand on
+// disk. limit is the negotiated max_file_size_bytes; what one frame can carry
+// (wire.MaxText, wire.MaxBinary) limits it further. The test is on what was asked
+// for, so a range of a larger file may be read, and too long a range fails even
+// on a small file. An offset beyond the end gives empty content. A file that
+// shrinks meanwhile gives what is left.
+//
+// Failures: PATH_NOT_FOUND, PATH_OUTSIDE_ALLOWED_ROOT, PATH_INVALID_CHARS,
+// FILE_TOO_LARGE, PERMISSION_DENIED, and INTERNAL_ERROR with details.reason
+// is_a_directory, not_a_regular_file (never opened, so a FIFO can't hang and a
+// device isn't touched) or invalid_payload.
+func (r *Root) Read(ctx context.Context, req wire.FileRead, limit int64) (*wire.FileContents, Trace, error) {
+	a := asked{"path", req.Path}
+	trace := Trace{Path: shown(req.Path)}
+	if err := r.enter(ctx); err != nil {
+		return nil, trace, fault(a, "read", err)
+	}
+	defer r.leave()
+	if req.Offset < 0 || (req.Length != nil && *req.Length <= 0) {
+		return nil, trace, a.fail(wire.InternalError, "invalid_payload", "offset must not be negative and length must be positive")
+	}
+	answer, frame := &wire.FileContents{Encoding: wire.EncodingUTF8}, int64(wire.MaxText)
+	if req.Binary() {
+		answer.Encoding, frame = wire.EncodingBase64, wire.MaxBinary
+	}
+	limit = min(limit, frame)
+	err := untilStill(func() error {
+		p, err := r.resolve(ctx, a, true)
+		if err != nil {
+			return err
+		}
+		defer p.close()
+		trace.Path = p.path(r)
+		if !p.exists {
+			return missing(a, &p)
+		}
+		if kindOf(&p.st) != unix.S_IFREG {
+			return notRegular(a, &p.st)
+		}
+		fd, err := r.reopen(&p, unix.O_RDONLY)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		return readRange(ctx, a, fd, req, limit, answer)
+	})
+	if err != nil {
+		return nil, trace, fault(a, "read", err)
+	}
+	trace.Bytes = answer.SizeBytes
+	return answer, trace, nil
+}
+
+// readRange reads into one buffer of the right size.
+func readRange(ctx context.Context, a asked, fd int, req wire.FileRead, limit int64, answer *wire.FileContents) error {
+	st, err := fstat(fd)
+	if err != nil {
+		return err
+	}
+	there := max(st.Size-req.Offset, 0)
+	requested := there
+	if req.Length != nil {
+		requested = *req.Length
+	}
+	if requested > limit {
+		return tooLarge(a, "FILE_READ", requested, limit)
+	}
+	buf := make([]byte, min(requested, there))
+	n := 0
+	for n < len(buf) {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		got, err := pread(fd, buf[n:min(len(buf), n+readPiece)], req.Offset+int64(n))
+		if err != nil {
+			return err
+		}
+		if got == 0 {
+			break
+		}
+		n += got
+	}
+	if st, err = fstat(fd); err != nil { // it may have grown or shrunk
+		return err
+	}
+	answer.Content = buf[:n]
+	answer.SizeBytes = int64(n)
+	answer.Truncated = req.Offset+int64(n) < st.Size
+	return nil
+}
