@@ -1,0 +1,346 @@
+package route
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"farhand/relay/access"
+	"farhand/wire"
+)
+
+type machineKey struct{ owner, id string }
+
+// machine is what is known of one machine while the relay runs: its control
+// socket, its sessions, what its owner approved.
+type machine struct {
+	srv  *Server
+	key  machineKey
+	lane lane
+
+	mu       sync.Mutex
+	approval *wire.Ceiling // nil until refresh
+	name     string
+	control  *device
+	lostAt   time.Time     // when the last control socket was lost
+	came     chan struct{} // closed and replaced when a control socket comes
+	sessions map[string]*session
+	awaiting bool // a goroutine waits for the control socket on behalf of the lane
+
+	pushing, pushAgain bool // GRANTS_UPDATE is on its way; and is needed once more
+
+	anchor   *wire.Anchor // the newest that is not stored yet
+	storing  bool
+	hello    *wire.Hello // the newest that is not stored yet
+	saving   bool
+	roots    []root // what the device offers, as of rootsAt on rootsOf
+	rootsAt  time.Time
+	rootsOf  *device
+	creating map[string]chan struct{} // holders with a session in the making
+}
+
+// machine finds or makes the state of a machine.
+func (s *Server) machine(owner, id string) *machine {
+	key := machineKey{owner, id}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m := s.machines[key]
+	if m == nil {
+		m = &machine{srv: s, key: key, lostAt: s.started, came: make(chan struct{}),
+			sessions: make(map[string]*session), creating: make(map[string]chan struct{})}
+		m.lane.srv, m.lane.hungry = s, m.await
+		s.machines[key] = m
+	}
+	return m
+}
+
+// known finds the state of a machine, nil if there is none.
+func (s *Server) known(owner, id string) *machine {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.machines[machineKey{owner, id}]
+}
+
+// refresh reads what the owner approved.
+func (m *machine) refresh(ctx context.Context) error {
+	rec, err := m.srv.authority.Machine(ctx, m.key.owner, m.key.id)
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	m.approval, m.name = &rec.Approval, rec.Name
+	m.mu.Unlock()
+	return nil
+}
+
+// approved is what the owner approved; a machine not read yet allows nothing.
+func (m *machine) approved() *wire.Ceiling {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.approval == nil {
+		return &wire.Ceiling{Capabilities: &[]wire.Capability{}}
+	}
+	return m.approval
+}
+
+func (m *machine) online() *device {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.control
+}
+
+// take makes d the control socket. Called with the lock held.
+func (m *machine) take(d *device) error {
+	if m.srv.isClosed() {
+		return errClosed
+	}
+	d.lane = &m.lane
+	if old := m.control; old != nil {
+		old.revoke(wire.ReasonAnotherShim)
+	}
+	m.control = d
+	return nil
+}
+
+// announce tells those who wait for the control socket.
+func (m *machine) announce() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	close(m.came)
+	m.came = make(chan struct{})
+}
+
+// drop gives up the control socket, if it still is d.
+func (m *machine) drop(d *device) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.control == d {
+		m.control, m.lostAt = nil, time.Now()
+	}
+}
+
+// connected waits for the control socket: not at all if it is there, and no
+// longer than until reconnectGrace after it was lost.
+func (m *machine) connected(ctx context.Context) (*device, *wire.Error) {
+	for {
+		m.mu.Lock()
+		d, came := m.control, m.came
+		left := time.Until(m.lostAt.Add(m.srv.timing.reconnectGrace))
+		m.mu.Unlock()
+		if d != nil {
+			return d, nil
+		}
+		if left <= 0 {
+			return nil, unreachable()
+		}
+		t := time.NewTimer(left)
+		select {
+		case <-came:
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return nil, unreachable()
+		}
+		t.Stop()
+	}
+}
+
+// await waits on behalf of the lane: either a control socket takes it, or what
+// is queued fails.
+func (m *machine) await() {
+	m.mu.Lock()
+	if m.awaiting {
+		m.mu.Unlock()
+		return
+	}
+	m.awaiting = true
+	m.mu.Unlock()
+	m.srv.spawn(func() {
+		_, err := m.connected(m.srv.ctx)
+		m.mu.Lock()
+		m.awaiting = false
+		m.mu.Unlock()
+		if err != nil {
+			m.lane.failQueued(err)
+		}
+	})
+}
+
+// call asks the device something on its control socket and returns the payload
+// of the answer. It fails at once if the machine is offline.
+func (m *machine) call(ctx context.Context, t wire.Type, payload any, timeout time.Duration) ([]byte, error) {
+	return m.lane.call(ctx, t, payload, timeout, false)
+}
+
+// call sends a request of the relay's own and waits for its answer.
+func (l *lane) call(ctx context.Context, t wire.Type, payload any, timeout time.Duration, urgent bool) ([]byte, error) {
+	method, _ := wire.MethodOf(t)
+	body := encode(wire.Message{Payload: payload})
+	answer := make(chan result, 1)
+	l.submit(&request{method: method, payload: payloadOf(body.head), timeout: timeout, pinned: true, urgent: urgent,
+		deliver: func(r result) { answer <- r }})
+	select {
+	case r := <-answer:
+		if r.err != nil {
+			return nil, r.err
+		}
+		defer l.srv.buffers.release(r.buf)
+		if r.env.Type == wire.TError {
+			e := &wire.Error{}
+			if err := wire.Decode(r.env.Payload, e); err != nil || e.Code == "" {
+				return nil, wire.Errorf(wire.InternalError, "%s: the device's error can't be read", t)
+			}
+			return nil, e
+		}
+		return append([]byte(nil), r.env.Payload...), nil
+	case <-ctx.Done():
+		return nil, unanswered(method, 0)
+	}
+}
+
+// payloadOf cuts the payload out of a frame that was just encoded.
+func payloadOf(frame []byte) []byte {
+	env, _ := wire.DecodeEnvelope(frame)
+	if env.Payload == nil {
+		return []byte("{}")
+	}
+	return env.Payload
+}
+
+// remember has the HELLO stored, the newest one if several come at once.
+func (m *machine) remember(h wire.Hello) {
+	m.mu.Lock()
+	m.hello = &h
+	start := !m.saving
+	m.saving = true
+	m.mu.Unlock()
+	if !start {
+		return
+	}
+	m.srv.spawn(func() {
+		for {
+			m.mu.Lock()
+			h := m.hello
+			m.hello = nil
+			if h == nil {
+				m.saving = false
+				m.mu.Unlock()
+				return
+			}
+			m.mu.Unlock()
+			if err := m.srv.authority.Seen(m.srv.ctx, m.key.owner, m.key.id, *h); err != nil {
+				m.srv.log.Error("HELLO not stored", "machine", m.key.id, "error", err)
+			}
+		}
+	})
+}
+
+// anchored has the head of the device's audit log stored, the newest if several
+// come at once.
+func (m *machine) anchored(a wire.Anchor) {
+	m.mu.Lock()
+	m.anchor = &a
+	start := !m.storing
+	m.storing = true
+	m.mu.Unlock()
+	if !start {
+		return
+	}
+	m.srv.spawn(func() {
+		for {
+			m.mu.Lock()
+			a := m.anchor
+			m.anchor = nil
+			if a == nil {
+				m.storing = false
+				m.mu.Unlock()
+				return
+			}
+			m.mu.Unlock()
+			if _, err := m.srv.authority.Anchored(m.srv.ctx, m.key.owner, m.key.id, *a); err != nil {
+				m.srv.log.Warn("audit head not taken", "machine", m.key.id, "seq", a.Seq, "error", err)
+			}
+		}
+	})
+}
+
+// sockets are the machine's sockets, control first.
+func (m *machine) sockets() []*device {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var all []*device
+	if m.control != nil {
+		all = append(all, m.control)
+	}
+	for _, ses := range m.sessions {
+		if d := ses.conn(); d != nil {
+			all = append(all, d)
+		}
+	}
+	return all
+}
+
+// pushGrants tells the machine's sockets what is allowed now. One push is on its
+// way at a time; what changes meanwhile is told by another.
+func (m *machine) pushGrants() {
+	m.mu.Lock()
+	m.pushAgain = true
+	start := !m.pushing
+	m.pushing = true
+	m.mu.Unlock()
+	if !start {
+		return
+	}
+	m.srv.spawn(func() {
+		for {
+			m.mu.Lock()
+			if !m.pushAgain {
+				m.pushing = false
+				m.mu.Unlock()
+				return
+			}
+			m.pushAgain = false
+			m.mu.Unlock()
+			if err := m.refresh(m.srv.ctx); err != nil {
+				m.srv.log.Error("approval not read", "machine", m.key.id, "error", err)
+				for _, d := range m.sockets() {
+					d.sock.close(wire.CloseServiceRestart, "approval changed")
+				}
+				continue
+			}
+			var wg sync.WaitGroup
+			for _, d := range m.sockets() {
+				wg.Go(func() { d.tellGrants() })
+			}
+			wg.Wait()
+		}
+	})
+}
+
+// tellGrants sends GRANTS_UPDATE and closes the socket if it isn't acknowledged,
+// so that the device doesn't go on with what was allowed before. A device that
+// can't take grants makes a new handshake.
+func (d *device) tellGrants() {
+	if !d.granted.Has(wire.Grants) {
+		d.sock.close(wire.CloseServiceRestart, "approval changed")
+		return
+	}
+	set := wire.GrantSet{Owner: d.token.Owner, Approval: d.machine.approved()}
+	if ses := d.session; ses != nil {
+		set.Holder, set.Token, set.Session = ses.rec.Holder, ses.rec.Token, ses.rec.Session
+	}
+	s := d.sock.srv
+	answer, err := d.lane.call(s.ctx, wire.TGrantsUpdate, wire.GrantsUpdate{Grants: set}, s.timing.control, true)
+	if err == nil {
+		var ack wire.Ack
+		if err = wire.Decode(answer, &ack); err == nil && !ack.OK {
+			err = wire.Errorf(wire.InternalError, "the device refused the grants")
+		}
+	}
+	if err != nil {
+		s.log.Warn("grants not acknowledged", append(d.describe(), "error", err)...)
+		d.sock.close(wire.CloseServiceRestart, "grants not acknowledged")
+	}
+}
+
+var _ access.Sockets = (*Server)(nil)

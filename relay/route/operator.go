@@ -1,0 +1,445 @@
+package route
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"farhand/internal/fnmatch"
+	"farhand/relay/access"
+	"farhand/wire"
+)
+
+// maxOutstanding is how many requests one operator's socket may have unanswered.
+// The AutoGPT platform has the same bound for a device's.
+const maxOutstanding = 256
+
+// operator is one socket of an operator.
+type operator struct {
+	srv  *Server
+	sock *socket
+	who  access.Operator
+	odd  nuisance // of the reader alone
+
+	mu      sync.Mutex
+	waiting map[requestRef]struct{}
+	blocked map[*lane]struct{} // lanes that hold requests back because this socket isn't read
+}
+
+// requestRef names a request of an operator.
+type requestRef struct{ session, id string }
+
+// serveOperator is GET /ws/operator.
+func (s *Server) serveOperator(w http.ResponseWriter, r *http.Request) {
+	if !s.enter() {
+		deny(w, http.StatusServiceUnavailable, "shutting down")
+		return
+	}
+	defer s.leave()
+	if !sameOrigin(r) {
+		deny(w, http.StatusForbidden, "foreign origin")
+		return
+	}
+	who, ok := s.operatorOf(w, r)
+	if !ok {
+		return
+	}
+	token, _ := bearer(r)
+	if !s.holders.enter(who.Holder) {
+		deny(w, http.StatusTooManyRequests, "too many sockets of one login or token")
+		return
+	}
+	ws, err := s.upgrader.Upgrade(w, r, nil)
+	if err != nil {
+		s.holders.leave(who.Holder)
+		s.log.Debug("upgrade failed", "error", err)
+		return
+	}
+	s.spawn(func() {
+		defer s.holders.leave(who.Holder)
+		s.runOperator(ws, token, who)
+	})
+}
+
+// runOperator is the reader of an operator's socket.
+func (s *Server) runOperator(ws *websocket.Conn, token string, who access.Operator) {
+	k := s.newSocket(ws, operatorQueue)
+	k.expires = who.Expires
+	op := &operator{srv: s, sock: k, who: who, waiting: make(map[requestRef]struct{}), blocked: make(map[*lane]struct{})}
+	k.drained = op.drained
+	if !s.track(k) {
+		k.close(wire.CloseServiceRestart, "restarting")
+	}
+	defer s.untrack(k)
+	s.join(op)
+	// A revocation that came before the socket was listed didn't see it.
+	if _, err := s.authority.Operator(s.ctx, token); errors.Is(err, access.ErrUnauthorized) {
+		k.revoke(wire.ReasonUserRevoked)
+	}
+	s.log.Info("operator connected", "owner", who.Owner, "holder", who.Holder)
+	err := op.readLoop()
+	s.part(op)
+	s.log.Info("operator disconnected", "owner", who.Owner, "holder", who.Holder, "why", closeText(err),
+		"after", time.Since(k.born).Round(time.Millisecond))
+	k.finish(err)
+	op.drained() // lets go of what was held back for it
+}
+
+func (op *operator) readLoop() error {
+	for {
+		frame, err := op.sock.read(wire.MaxFrame)
+		if err != nil {
+			return err
+		}
+		if op.gone() {
+			op.srv.buffers.release(frame)
+			continue
+		}
+		if !op.dispatch(frame) {
+			op.srv.buffers.release(frame)
+			if op.odd.another(time.Now()) {
+				op.sock.close(websocket.ClosePolicyViolation, "too many frames that are no requests")
+			}
+		}
+	}
+}
+
+// busy says whether the operator reads too slowly for anything new to be asked
+// for; l then is resumed when that is over.
+func (op *operator) busy(l *lane) bool {
+	if !op.sock.busy() {
+		return false
+	}
+	op.mu.Lock()
+	defer op.mu.Unlock()
+	op.blocked[l] = struct{}{}
+	if op.sock.busy() {
+		return true
+	}
+	delete(op.blocked, l)
+	return false
+}
+
+func (op *operator) drained() {
+	op.mu.Lock()
+	lanes := make([]*lane, 0, len(op.blocked))
+	for l := range op.blocked {
+		lanes = append(lanes, l)
+	}
+	clear(op.blocked)
+	op.mu.Unlock()
+	for _, l := range lanes {
+		l.resume()
+	}
+}
+
+func (op *operator) gone() bool { return op.sock.isClosing() }
+
+// dispatch handles one frame. It says false if it is no request at all; the
+// frame is then still the caller's.
+func (op *operator) dispatch(frame *frameBuf) bool {
+	env, err := wire.DecodeEnvelope(frame.b)
+	if err != nil || wire.IsAnswer(env.Type) {
+		return false
+	}
+	if env.Type == wire.TPing && env.SessionID == "" {
+		op.say(env, wire.Message{Type: wire.TPong})
+		op.srv.buffers.release(frame)
+		return true
+	}
+	if !op.expect(env) {
+		return false // the id is outstanding: two answers to one id would be worse than none
+	}
+	r, l, refused := op.route(env, frame)
+	if refused != nil {
+		op.settle(env, nil, result{err: refused})
+		op.srv.buffers.release(frame)
+		return true
+	}
+	l.submit(r)
+	return true
+}
+
+// expect notes that env waits for its answer.
+func (op *operator) expect(env wire.Envelope) bool {
+	ref := requestRef{env.SessionID, env.ID}
+	op.mu.Lock()
+	defer op.mu.Unlock()
+	if _, twice := op.waiting[ref]; twice {
+		return false
+	}
+	op.waiting[ref] = struct{}{}
+	return true
+}
+
+// route finds where a request goes and whether it may.
+func (op *operator) route(env wire.Envelope, frame *frameBuf) (*request, *lane, *wire.Error) {
+	op.mu.Lock()
+	n := len(op.waiting)
+	op.mu.Unlock()
+	if n > maxOutstanding {
+		return nil, nil, wire.Errorf(wire.ShimOverloaded, "more than %d requests of this connection are unanswered", maxOutstanding).
+			With("max_concurrent", maxOutstanding)
+	}
+	method, ok := wire.MethodOf(env.Type)
+	if !ok || method.Channel&wire.Data == 0 || method.Capability == wire.Grants {
+		return nil, nil, wire.Errorf(wire.FeatureNotSupported, "%s can't be sent here", cut(string(env.Type), 64)).
+			With("feature", cut(string(env.Type), 64)).With("op", cut(string(env.Type), 64))
+	}
+	if env.Payload[0] != '{' {
+		return nil, nil, wire.Errorf(wire.InternalError, "the payload of %s must be an object", env.Type).With("reason", "invalid_payload")
+	}
+	r := &request{method: method, payload: env.Payload, buf: frame, from: op, timeout: op.srv.timing.data}
+	r.deliver = func(res result) { op.settle(env, nil, res) }
+	var l *lane
+	var lim ceilings
+	var refused *wire.Error
+	if env.SessionID == "" {
+		var m *machine
+		if m, refused = op.machineFor(env, method); refused == nil {
+			l, lim = &m.lane, ceilings{approval: m.approved(), token: op.who.Ceiling}
+			r.deliver = func(res result) { op.settle(env, op.who.Ceiling, res) }
+			r.timeout = op.srv.timing.control
+		}
+	} else {
+		var ses *session
+		if ses, refused = op.sessionFor(env); refused == nil {
+			l, lim = &ses.lane, ses.ceilings()
+			ses.used.Store(time.Now().Unix())
+		}
+	}
+	if refused == nil {
+		refused = lim.check(method.Capability)
+	}
+	if refused != nil {
+		return nil, nil, refused
+	}
+	switch env.Type {
+	case wire.TExecuteCommand:
+		r.timeout = op.srv.commandTimeout(env.Payload)
+	case wire.TLocalLLMCompletion:
+		r.timeout = op.srv.timing.streamSilence
+		r.chunk = func(chunk wire.Envelope, buf *frameBuf) { op.forward(env, chunk, buf) }
+	}
+	return r, l, nil
+}
+
+// sessionFor finds the session that a request names. It must be the operator's
+// own: a session belongs to one login or token.
+func (op *operator) sessionFor(env wire.Envelope) (*session, *wire.Error) {
+	if !sessionIDPattern.MatchString(env.SessionID) {
+		return nil, noSession(env.SessionID)
+	}
+	ses, err := op.srv.session(op.srv.ctx, op.who.Owner, env.SessionID)
+	switch {
+	case errors.Is(err, errNoSession):
+		return nil, noSession(env.SessionID)
+	case err != nil:
+		op.srv.log.Error("session not looked up", "error", err)
+		return nil, wire.Errorf(wire.InternalError, "try again later")
+	case ses.rec.Holder != op.who.Holder || !op.who.MayUse(ses.rec.Machine):
+		return nil, noSession(env.SessionID)
+	}
+	if t := env.TargetMachine; t != "" && t != ses.rec.Machine {
+		m, err := op.srv.resolve(op.srv.ctx, op.who, t)
+		if err != nil {
+			return nil, wire.AsError(err)
+		}
+		if m.ID != ses.rec.Machine {
+			return nil, wire.Errorf(wire.MachineNotAttached, "the session is on another machine").With("machine", m.Name)
+		}
+	}
+	if ses.machine.unread() {
+		if err := ses.machine.refresh(op.srv.ctx); err != nil {
+			op.srv.log.Error("machine not read", "machine", ses.rec.Machine, "error", err)
+			return nil, unreachable()
+		}
+	}
+	return ses, nil
+}
+
+// unread says whether the approval hasn't been read since the relay started.
+func (m *machine) unread() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.approval == nil
+}
+
+// machineFor finds the machine of a request without a session.
+func (op *operator) machineFor(env wire.Envelope, method wire.Method) (*machine, *wire.Error) {
+	if method.Channel&wire.Control == 0 || env.Type == wire.TPing {
+		if env.TargetMachine == "" {
+			return nil, noSession("")
+		}
+		return nil, wire.Errorf(wire.MachineNotAttached, "%s needs a session on the machine", env.Type).
+			With("machine", cut(env.TargetMachine, 128))
+	}
+	rec, err := op.srv.resolve(op.srv.ctx, op.who, env.TargetMachine)
+	if err != nil {
+		return nil, wire.AsError(err)
+	}
+	m := op.srv.machine(op.who.Owner, rec.ID)
+	m.mu.Lock()
+	m.approval, m.name = &rec.Approval, rec.Name
+	m.mu.Unlock()
+	return m, nil
+}
+
+// settle gives a request its answer. With a ceiling, an answer that lists
+// devices is cut to what the ceiling allows, since the control socket knows
+// nothing of tokens.
+func (op *operator) settle(req wire.Envelope, ceiling *wire.Ceiling, res result) {
+	ref := requestRef{req.SessionID, req.ID}
+	op.mu.Lock()
+	_, waits := op.waiting[ref]
+	delete(op.waiting, ref)
+	op.mu.Unlock()
+	switch {
+	case !waits:
+		op.srv.buffers.release(res.buf)
+	case res.err != nil:
+		op.say(req, wire.Message{Type: wire.TError, Payload: res.err})
+	case ceiling != nil && res.env.Type == wire.THardwareListResponse:
+		listed, err := listAllowed(res.env.Payload, ceiling)
+		op.srv.buffers.release(res.buf)
+		if err != nil {
+			op.say(req, wire.Message{Type: wire.TError, Payload: badAnswer(res.env.Type)})
+			return
+		}
+		op.say(req, wire.Message{Type: res.env.Type, PendingCapacity: res.env.PendingCapacity, Payload: listed})
+	default:
+		op.forward(req, res.env, res.buf)
+	}
+}
+
+// listAllowed leaves the devices that a ceiling allows.
+func listAllowed(payload []byte, c *wire.Ceiling) (wire.HardwareListResponse, error) {
+	var all wire.HardwareListResponse
+	if err := wire.Decode(payload, &all); err != nil {
+		return all, err
+	}
+	kept := []wire.HardwareDevice{}
+	for _, d := range all.Devices {
+		if c.Capabilities != nil && !has(*c.Capabilities, wire.HardwareCapability(d.Type)) {
+			continue
+		}
+		if c.Devices != nil && !matches(*c.Devices, d.ID) {
+			continue
+		}
+		kept = append(kept, d)
+	}
+	all.Devices = kept
+	return all, nil
+}
+
+func matches(grants []wire.DeviceGrant, id string) bool {
+	for _, g := range grants {
+		if fnmatch.Match(g.Pattern, id) {
+			return true
+		}
+	}
+	return false
+}
+
+// forward passes a frame of the device on under the operator's own id.
+func (op *operator) forward(req, env wire.Envelope, buf *frameBuf) {
+	f := encode(wire.Message{Type: env.Type, ID: req.ID, SessionID: req.SessionID, TargetMachine: req.TargetMachine,
+		PendingCapacity: env.PendingCapacity, Payload: wire.Raw(env.Payload)})
+	f.buf = buf
+	op.send(f)
+}
+
+// say sends a small message of ours that answers req.
+func (op *operator) say(req wire.Envelope, m wire.Message) {
+	m.ID, m.SessionID, m.TargetMachine = req.ID, req.SessionID, req.TargetMachine
+	op.send(encode(m))
+}
+
+func (op *operator) send(f outFrame) {
+	err := op.sock.send(f)
+	if err == nil {
+		return
+	}
+	op.srv.buffers.release(f.buf)
+	if errors.Is(err, errTooBig) {
+		op.srv.log.Warn("operator cut off: it doesn't read its answers", "holder", op.who.Holder, "error", err)
+		op.sock.close(websocket.CloseTryAgainLater, "answers are not being read")
+	}
+}
+
+// commandTimeout is how long an EXECUTE_COMMAND may take: what it asks for, 30 s
+// if nothing, and then some, so that the device's own timed_out can arrive. This
+// is the one field of a body that the relay looks at.
+func (s *Server) commandTimeout(payload []byte) time.Duration {
+	asked := wire.DefaultCommandTimeout
+	_ = wire.Fields(payload, func(key string, raw []byte) error {
+		if key == "timeout_seconds" {
+			if sec, err := strconv.ParseFloat(string(raw), 64); err == nil && sec > 0 {
+				asked = time.Duration(min(sec, ackCommandTimeout) * float64(time.Second))
+			}
+		}
+		return nil
+	})
+	return asked + s.timing.commandMargin
+}
+
+// join and part keep the list of the operators' sockets.
+func (s *Server) join(op *operator) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.operators[op] = struct{}{}
+}
+
+func (s *Server) part(op *operator) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.operators, op)
+}
+
+// RevokeHolder implements access.Sockets.
+func (s *Server) RevokeHolder(owner, holder string) {
+	if !s.enter() {
+		return
+	}
+	s.mu.Lock()
+	var ops []*operator
+	for op := range s.operators {
+		if op.who.Owner == owner && op.who.Holder == holder {
+			ops = append(ops, op)
+		}
+	}
+	s.mu.Unlock()
+	s.log.Info("operator revoked", "owner", owner, "holder", holder)
+	for _, op := range ops {
+		op.sock.revoke(wire.ReasonUserRevoked)
+	}
+	s.spawn(func() {
+		s.endAll(s.ctx, owner, func(r record) bool { return r.Holder == holder })
+	})
+	s.leave()
+}
+
+// endAll ends the sessions of an owner that match.
+func (s *Server) endAll(ctx context.Context, owner string, match func(record) bool) {
+	records, err := s.listRecords(ctx, owner)
+	if err != nil {
+		s.log.Error("sessions to end not listed", "owner", owner, "error", err)
+		return
+	}
+	var wg sync.WaitGroup
+	for _, r := range records {
+		if match(r) {
+			wg.Go(func() {
+				if err := s.end(ctx, s.adopt(r)); err != nil {
+					s.log.Error("session not ended", "session", r.ID, "error", err)
+				}
+			})
+		}
+	}
+	wg.Wait()
+}

@@ -1,0 +1,350 @@
+package route
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"farhand/relay/access"
+	"farhand/relay/store"
+	"farhand/wire"
+)
+
+// Bounds in bytes of what waits to be written to one socket, beside one frame.
+const (
+	deviceQueue   = 32 << 20
+	operatorQueue = 128 << 20 // above highWater only answers already asked for arrive
+	// Above highWater nothing new is asked for on behalf of an operator, until
+	// it has read down to lowWater.
+	highWater = 32 << 20
+	lowWater  = 8 << 20
+)
+
+// Bounds in number.
+const (
+	maxFamilySockets = 128 // of one device's token family: 8 live sessions need 9
+	maxHolderSockets = 128 // of one operator's login or token
+)
+
+// Buffers of an idle socket. Frames larger than the read buffer are read past
+// it; write buffers are shared and held only while something is written.
+const (
+	readBuffer  = 1 << 10
+	writeBuffer = 4 << 10
+)
+
+// timing holds every time that route waits for, so that tests can be quick.
+type timing struct {
+	hello          time.Duration // for HELLO after the upgrade
+	ping           time.Duration // between WebSocket pings
+	silence        time.Duration // without a received byte until a socket is given up
+	write          time.Duration // for one fragment of a message
+	closeGrace     time.Duration // for the other side's close frame
+	sweep          time.Duration // between looks at all sockets
+	queue          time.Duration // a request waits for the device to have room, or for its link
+	data           time.Duration // for the answer on a data socket
+	control        time.Duration // for the answer on a control socket
+	detach         time.Duration // for the answer to DETACH_SESSION
+	verify         time.Duration // for AUDIT_VERIFY_RESPONSE: the device reads its whole log
+	dataSocket     time.Duration // for the data socket after ACTIVATE or RESTORE
+	reconnectGrace time.Duration // for a control socket that was just lost
+	open           time.Duration // for POST /api/sessions altogether
+	commandMargin  time.Duration // on top of a command's own timeout
+	streamSilence  time.Duration // between two chunks of a local model's answer
+	streamTotal    time.Duration // for all of them
+}
+
+// standard are the times of docs/relay-api.md and of the protocol.
+var standard = timing{
+	hello:          wire.HandshakeTimeout,
+	ping:           wire.PingInterval,
+	silence:        30 * time.Second,
+	write:          30 * time.Second,
+	closeGrace:     5 * time.Second,
+	sweep:          time.Second,
+	queue:          30 * time.Second,
+	data:           30 * time.Second,
+	control:        10 * time.Second,
+	detach:         5 * time.Second,
+	verify:         60 * time.Second,
+	dataSocket:     8 * time.Second,
+	reconnectGrace: 10 * time.Second,
+	open:           45 * time.Second,
+	commandMargin:  10 * time.Second,
+	streamSilence:  15 * time.Minute,
+	streamTotal:    2 * time.Hour,
+}
+
+// Config says what a Server works with.
+type Config struct {
+	Authority access.Authority // tokens, approvals, machines
+	Store     store.Store      // the sessions
+	Log       *slog.Logger     // nil: nothing is logged
+	// ClientID is the OAuth client whose tokens are taken on device sockets.
+	// Empty: autogpt-local-executor.
+	ClientID string
+}
+
+// Server carries the live sockets. All methods are safe for concurrent use.
+type Server struct {
+	authority access.Authority
+	store     store.Store
+	log       *slog.Logger
+	clientID  string
+	timing    timing
+	started   time.Time
+	upgrader  websocket.Upgrader
+	buffers   buffers
+	families  counter
+	holders   counter
+
+	ctx    context.Context // ends with Shutdown
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+
+	mu        sync.Mutex
+	closed    bool
+	sockets   map[*socket]struct{}
+	machines  map[machineKey]*machine
+	sessions  map[sessionRef]*session
+	operators map[*operator]struct{}
+}
+
+// New starts a Server. Close or Shutdown ends it.
+func New(cfg Config) *Server { return newServer(cfg, standard) }
+
+func newServer(cfg Config, t timing) *Server {
+	s := &Server{
+		authority: cfg.Authority, store: cfg.Store, log: cfg.Log, clientID: cfg.ClientID, timing: t, started: time.Now(),
+		upgrader: websocket.Upgrader{
+			HandshakeTimeout: t.hello, ReadBufferSize: readBuffer, WriteBufferSize: writeBuffer, WriteBufferPool: &sync.Pool{},
+			CheckOrigin: sameOrigin,
+		},
+		families: counter{max: maxFamilySockets}, holders: counter{max: maxHolderSockets},
+		sockets: make(map[*socket]struct{}), machines: make(map[machineKey]*machine),
+		sessions: make(map[sessionRef]*session), operators: make(map[*operator]struct{}),
+	}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	if s.clientID == "" {
+		s.clientID = "autogpt-local-executor"
+	}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.spawn(s.sweep)
+	return s
+}
+
+// Register mounts the Server's part of docs/relay-api.md.
+func (s *Server) Register(mux *http.ServeMux) {
+	mux.HandleFunc("GET /ws/local-executor", s.serveDevice)
+	mux.HandleFunc("GET /ws/local-executor/{session_id}", s.serveDevice)
+	mux.HandleFunc("GET /ws/operator", s.serveOperator)
+	mux.HandleFunc("POST /api/sessions", s.call(s.postSession))
+	mux.HandleFunc("GET /api/sessions", s.call(s.getSessions))
+	mux.HandleFunc("DELETE /api/sessions/{session_id}", s.call(s.deleteSession))
+	mux.HandleFunc("GET /api/machines/{machine}/roots", s.call(s.getRoots))
+	mux.HandleFunc("POST /api/machines/{machine}/audit/verify", s.call(s.postVerify))
+}
+
+// spawn runs f in a goroutine that Shutdown waits for. The caller is such a
+// goroutine itself, or came in by enter.
+func (s *Server) spawn(f func()) {
+	s.wg.Add(1)
+	go func() {
+		defer s.wg.Done()
+		f()
+	}()
+}
+
+// enter lets a caller from outside in, unless the Server is shutting down.
+func (s *Server) enter() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return false
+	}
+	s.wg.Add(1)
+	return true
+}
+
+func (s *Server) leave() { s.wg.Done() }
+
+func (s *Server) isClosed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.closed
+}
+
+// track puts a socket under the sweeper and under Shutdown. It says false if the
+// Server is shutting down; the socket is tracked all the same.
+func (s *Server) track(k *socket) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sockets[k] = struct{}{}
+	return !s.closed
+}
+
+func (s *Server) untrack(k *socket) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.sockets, k)
+}
+
+func (s *Server) tracked() []*socket {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := make([]*socket, 0, len(s.sockets))
+	for k := range s.sockets {
+		all = append(all, k)
+	}
+	return all
+}
+
+// sweep looks after all sockets. One goroutine and one ticker for all of them
+// cost less than timers of their own for thousands of idle sockets.
+func (s *Server) sweep() {
+	t := time.NewTicker(s.timing.sweep)
+	defer t.Stop()
+	for {
+		select {
+		case now := <-t.C:
+			for _, k := range s.tracked() {
+				k.sweep(now)
+			}
+		case <-s.ctx.Done():
+			return
+		}
+	}
+}
+
+// Run blocks until ctx ends and then shuts down within ten seconds.
+func (s *Server) Run(ctx context.Context) error {
+	<-ctx.Done()
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
+	return s.Shutdown(bounded)
+}
+
+// Shutdown closes every socket with 1012, which tells devices and operators to
+// come back, and waits until all is quiet, or cuts what is left when ctx ends
+// and returns its error. Requests without an answer get MACHINE_UNREACHABLE,
+// REQUEST_TIMEOUT or OP_UNCONFIRMED first, as far as the time allows.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.mu.Lock()
+	s.closed = true
+	lanes := make([]*lane, 0, len(s.machines)+len(s.sessions))
+	for _, m := range s.machines {
+		lanes = append(lanes, &m.lane)
+	}
+	for _, ses := range s.sessions {
+		lanes = append(lanes, &ses.lane)
+	}
+	s.mu.Unlock()
+	s.cancel()
+	for _, l := range lanes {
+		l.close(unreachable())
+	}
+	for _, k := range s.tracked() {
+		k.closeGently(wire.CloseServiceRestart, "restarting")
+	}
+	done := make(chan struct{})
+	go func() {
+		s.wg.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+	}
+	for _, k := range s.tracked() {
+		k.kill()
+	}
+	<-done
+	return ctx.Err()
+}
+
+// Close is Shutdown without patience.
+func (s *Server) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	return s.Shutdown(ctx)
+}
+
+// Online implements access.Sockets.
+func (s *Server) Online(owner, machineID string) bool {
+	m := s.known(owner, machineID)
+	return m != nil && m.online() != nil
+}
+
+// RevokeFamily implements access.Sockets.
+func (s *Server) RevokeFamily(owner, family string) {
+	s.log.Info("token family revoked", "owner", owner, "family", family)
+	for _, k := range s.tracked() {
+		if k.owner == owner && k.family == family {
+			k.revoke(wire.ReasonUserRevoked)
+		}
+	}
+}
+
+// RevokeMachine implements access.Sockets.
+func (s *Server) RevokeMachine(owner, machineID string) {
+	if !s.enter() {
+		return
+	}
+	defer s.leave()
+	s.log.Info("machine revoked", "owner", owner, "machine", machineID)
+	if m := s.known(owner, machineID); m != nil {
+		for _, d := range m.sockets() {
+			d.revoke(wire.ReasonUserRevoked)
+		}
+	}
+	s.spawn(func() {
+		records, err := s.listRecords(s.ctx, owner)
+		if err != nil {
+			s.log.Error("sessions to forget not listed", "owner", owner, "error", err)
+			return
+		}
+		for _, r := range records {
+			if r.Machine != machineID {
+				continue
+			}
+			if err := s.deleteRecord(s.ctx, owner, r.ID); err != nil {
+				s.log.Error("session not forgotten", "session", r.ID, "error", err)
+			}
+			s.forget(s.adopt(r), wire.ReasonUserRevoked)
+		}
+		s.dropMachine(owner, machineID)
+	})
+}
+
+// dropMachine forgets a machine that is gone for good.
+func (s *Server) dropMachine(owner, machineID string) {
+	m := s.known(owner, machineID)
+	if m == nil || m.online() != nil {
+		return
+	}
+	m.lane.close(unreachable())
+	key := machineKey{owner, machineID}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.machines[key] == m {
+		delete(s.machines, key)
+	}
+}
+
+// ApprovalChanged implements access.Sockets.
+func (s *Server) ApprovalChanged(owner, machineID string) {
+	if !s.enter() {
+		return
+	}
+	defer s.leave()
+	if m := s.known(owner, machineID); m != nil {
+		m.pushGrants()
+	}
+}
