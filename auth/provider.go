@@ -13,13 +13,13 @@
 package auth
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"mime"
 	"net"
 	"net/http"
 	"net/url"
@@ -279,13 +279,14 @@ func (p *Provider) send(ctx context.Context, method, endpoint, contentType strin
 	if len(data) > maxAnswer {
 		return answer{}, fmt.Errorf("answer of %s is longer than %d bytes", req.URL.Host, maxAnswer)
 	}
-	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	date, _ := http.ParseTime(resp.Header.Get("Date"))
 	return answer{
 		status: resp.StatusCode,
-		json:   kind == "application/json" || strings.HasSuffix(kind, "+json"),
-		body:   data,
-		date:   date,
-		asked:  asked,
+		// By what it is, not by what its label says: a proxy's page is HTML, and
+		// not every server labels its objects.
+		json:  bytes.HasPrefix(bytes.TrimLeft(data, " \t\r\n"), []byte("{")),
+		body:  data,
+		date:  date,
+		asked: asked,
 	}, nil
 }

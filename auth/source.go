@@ -18,6 +18,8 @@ const (
 	closeGrace = 5 * time.Second
 	// retryPause is how long a failed refresh stands for the next ones.
 	retryPause = time.Second
+	// aheadPatience is how long Token waits for a renewal that isn't urgent.
+	aheadPatience = 5 * time.Second
 )
 
 // Source hands out access tokens for all sockets of a daemon. Its methods are
@@ -93,7 +95,9 @@ func (s *Source) Token(ctx context.Context) (string, error) {
 	case renew.IsZero() || now.Before(renew):
 		return t.AccessToken, nil
 	case now.Before(t.Expires):
-		err := s.refresh(ctx, t.AccessToken)
+		soon, cancel := context.WithTimeout(ctx, aheadPatience)
+		err := s.refresh(soon, t.AccessToken)
+		cancel()
 		if err != nil && !errors.Is(err, ErrLoginNeeded) && ctx.Err() == nil {
 			return t.AccessToken, nil
 		}
