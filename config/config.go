@@ -1,7 +1,6 @@
 package config
 
 import (
-	"encoding/hex"
 	"fmt"
 	"log/slog"
 	"net"
@@ -12,6 +11,8 @@ import (
 	"time"
 
 	"github.com/knadh/koanf/v2"
+
+	"farhand/internal/pinned"
 )
 
 // Config is a checked configuration.
@@ -135,8 +136,8 @@ func isLoopback(host string) bool {
 func setTLS(k *koanf.Koanf, _ Input, c *Config) error {
 	pin := strings.ToLower(strings.ReplaceAll(k.String("tls.pin_sha256"), ":", ""))
 	if pin != "" {
-		if b, err := hex.DecodeString(pin); err != nil || len(b) != 32 {
-			return &Error{Key: "tls.pin_sha256", Reason: "must be 64 hex digits"}
+		if _, err := pinned.Parse(pin); err != nil {
+			return &Error{Key: "tls.pin_sha256", Reason: err.Error()}
 		}
 	}
 	c.PinSHA256 = pin
