@@ -30,6 +30,7 @@ type Client struct {
 	agent string
 	http  *http.Client
 	tls   *tls.Config
+	log   *slog.Logger
 	sock  *socket
 }
 
@@ -48,7 +49,7 @@ func New(cfg Config) (*Client, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	c := &Client{base: base, token: cfg.Token, agent: cfg.Agent, tls: tlsConfig}
+	c := &Client{base: base, token: cfg.Token, agent: cfg.Agent, tls: tlsConfig, log: log}
 	c.http = &http.Client{
 		Transport: &http.Transport{
 			Proxy:                 http.ProxyFromEnvironment,

@@ -103,21 +103,20 @@ func (s *socket) once(ctx context.Context, r request) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	id := s.prefix + strconv.FormatUint(s.next.Add(1), 10)
-	frame, err := wire.Message{
-		Type: r.method.Request, ID: id, SessionID: r.session, TargetMachine: r.machine, Payload: r.payload,
-	}.Encode()
-	if err != nil {
-		return nil, err
+	m := wire.Message{
+		Type: r.method.Request, ID: s.prefix + strconv.FormatUint(s.next.Add(1), 10),
+		SessionID: r.session, TargetMachine: r.machine, Payload: r.payload,
 	}
-	if frame.Size() > wire.MaxFrame {
-		return nil, wire.Errorf(wire.FileTooLarge, "%s of %d bytes does not fit one frame", r.method.Request, frame.Size()).
-			With("op", string(r.method.Request)).With("max_file_size_bytes", wire.MaxBinary)
+	if bulk, ok := r.payload.(wire.Streamer); ok {
+		if n := bulk.JSONSize(); n > wire.MaxFrame-envelopeRoom {
+			return nil, wire.Errorf(wire.FileTooLarge, "%s of %d bytes does not fit one frame", r.method.Request, n).
+				With("op", string(r.method.Request)).With("max_file_size_bytes", wire.MaxBinary)
+		}
+		if r.sending != nil {
+			m.Payload = counted{bulk, r.sending}
+		}
 	}
-	if r.sending != nil && frame.Body != nil {
-		frame.Body = counted{frame.Body, r.sending}
-	}
-	env, err := conn.roundTrip(ctx, id, frame, r.timeout+backstop)
+	env, err := conn.roundTrip(ctx, m, r.timeout+backstop)
 	if errors.Is(err, errNoAnswer) {
 		code := wire.OpUnconfirmed
 		if r.method.Repeatable {
@@ -130,6 +129,10 @@ func (s *socket) once(ctx context.Context, r request) ([]byte, error) {
 	}
 	return payloadOf(env, r.method)
 }
+
+// envelopeRoom is more than any envelope around a payload takes: its two longest
+// strings have 256 bytes, escaped at worst six times as long.
+const envelopeRoom = 4 << 10
 
 // payloadOf checks that the answer is one to this method.
 func payloadOf(env wire.Envelope, m wire.Method) ([]byte, error) {
