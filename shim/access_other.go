@@ -1,0 +1,7 @@
+//go:build !linux
+
+package shim
+
+import "farhand/wire"
+
+func access(string) error { return wire.FeatureNotSupported }
