@@ -186,7 +186,7 @@ func (r *Registry) merge(found []probed) (map[string]*entry, []Problem) {
 				problems = append(problems, Problem{typ, fmt.Errorf("%s is there twice: %s and %s", d.ID, other.where(), (&entry{Descriptor: d}).where())})
 				continue
 			}
-			if family.Service == nil && d.Available {
+			if family.Service == nil {
 				d.Available, d.Reason = false, NoDriverYet
 			}
 			next[d.ID] = &entry{Descriptor: tidy(d), family: i}

@@ -111,8 +111,9 @@ func (d USBDevice) Describe() string {
 		return "USB device " + d.Model()
 	case product == "":
 		return maker + " device " + d.Model()
-	case maker == "" || strings.HasPrefix(strings.ToLower(product), strings.ToLower(maker)):
-		return product
+	}
+	if first, _, _ := strings.Cut(maker, " "); strings.HasPrefix(strings.ToLower(product), strings.ToLower(first)) {
+		return product // Arduino (www.arduino.cc), Arduino Uno
 	}
 	return maker + " " + product
 }
