@@ -196,7 +196,9 @@ func TestRefusals(t *testing.T) {
 		"a status of a proxy":  {502, &wire.Error{}, client.RelayUnreachable},
 		"a page of some other": {404, &wire.Error{}, wire.InternalError},
 	} {
-		r.Refuse = func(*http.Request) (int, *wire.Error) { return refuse.status, refuse.e }
+		r.Change(func() {
+			r.Refuse = func(*http.Request) (int, *wire.Error) { return refuse.status, refuse.e }
+		})
 		if _, err := c.Machines(t.Context()); !errors.Is(err, refuse.want) {
 			t.Errorf("%s: %v, want %v", name, err, refuse.want)
 		}
@@ -296,7 +298,7 @@ func TestReadAll(t *testing.T) {
 	if err != nil || !bytes.Equal(got, content) || done.Bytes != int64(len(content)) || done.Changed {
 		t.Fatalf("ReadAll = %+v, %v; equal %t", done, err, bytes.Equal(got, content))
 	}
-	r.Device.MaxFile = 1 << 20 // a device that gives less at once
+	r.Device.Change(func() { r.Device.MaxFile = 1 << 20 }) // a device that gives less at once
 	if done, got, err = copyAll(t, "big"); err != nil || !bytes.Equal(got, content) || done.Changed {
 		t.Fatalf("ReadAll with small pieces = %+v, %v", done, err)
 	}
@@ -315,12 +317,14 @@ func TestReadAllNoticesChanges(t *testing.T) {
 	r, c := setup(t)
 	s := open(t, c)
 	r.Device.Set("/data/work/f", bytes.Repeat([]byte("a"), 5<<20))
-	r.Handle = func(env wire.Envelope) (wire.Type, any, error) {
-		if env.Type == wire.TFileRead { // it becomes shorter before the first piece leaves
-			r.Device.Set("/data/work/f", []byte("short"))
+	r.Change(func() {
+		r.Handle = func(env wire.Envelope) (wire.Type, any, error) {
+			if env.Type == wire.TFileRead { // it becomes shorter before the first piece leaves
+				r.Device.Set("/data/work/f", []byte("short"))
+			}
+			return "", nil, clienttest.ErrPass
 		}
-		return "", nil, clienttest.ErrPass
-	}
+	})
 	var got bytes.Buffer
 	done, err := s.ReadAll(t.Context(), "f", &got, nil)
 	if err != nil || !done.Changed || got.String() != "short" {
@@ -356,7 +360,7 @@ func TestWriteTooLarge(t *testing.T) {
 	if err := s.Write(t.Context(), "f", make([]byte, 11<<20), false, nil); !errors.Is(err, wire.FileTooLarge) {
 		t.Fatalf("%v, want the device's FILE_TOO_LARGE", err)
 	}
-	r.Device.MaxFile = wire.MaxBinary
+	r.Device.Change(func() { r.Device.MaxFile = wire.MaxBinary })
 	if err := s.Write(t.Context(), "f", make([]byte, wire.MaxBinary), false, nil); err != nil {
 		t.Fatalf("the largest that fits: %v", err)
 	}
@@ -369,9 +373,11 @@ func TestExecAndSerial(t *testing.T) {
 	if _, err := s.Exec(ctx, wire.ExecuteCommand{Argv: []string{"true"}}); !errors.Is(err, wire.CapabilityNotGranted) {
 		t.Fatalf("Exec where the shell is off: %v", err)
 	}
-	r.Device.Exec = func(cmd wire.ExecuteCommand) (wire.CommandResult, error) {
-		return wire.CommandResult{Stdout: strings.Join(cmd.Argv, " "), ExitCode: 3}, nil
-	}
+	r.Device.Change(func() {
+		r.Device.Exec = func(cmd wire.ExecuteCommand) (wire.CommandResult, error) {
+			return wire.CommandResult{Stdout: strings.Join(cmd.Argv, " "), ExitCode: 3}, nil
+		}
+	})
 	out, err := s.Exec(ctx, wire.ExecuteCommand{Argv: []string{"a", "b"}})
 	if err != nil || out.Stdout != "a b" || out.ExitCode != 3 {
 		t.Fatalf("Exec = %+v, %v", out, err)
@@ -411,11 +417,13 @@ func TestConcurrentRequests(t *testing.T) {
 	const n = 100
 	var waiting sync.WaitGroup
 	waiting.Add(n)
-	r.Device.Exec = func(cmd wire.ExecuteCommand) (wire.CommandResult, error) {
-		waiting.Done()
-		waiting.Wait() // nobody is answered before all have asked
-		return wire.CommandResult{Stdout: cmd.Argv[0]}, nil
-	}
+	r.Device.Change(func() {
+		r.Device.Exec = func(cmd wire.ExecuteCommand) (wire.CommandResult, error) {
+			waiting.Done()
+			waiting.Wait() // nobody is answered before all have asked
+			return wire.CommandResult{Stdout: cmd.Argv[0]}, nil
+		}
+	})
 	var tasks sync.WaitGroup
 	for i := range n {
 		tasks.Go(func() {
@@ -434,9 +442,8 @@ func TestLostLink(t *testing.T) {
 	r, c := setup(t)
 	s := open(t, c)
 	ctx := t.Context()
-	var once sync.Once
 	cut := func(want wire.Type) clienttest.Handler {
-		once = sync.Once{}
+		var once sync.Once
 		return func(env wire.Envelope) (wire.Type, any, error) {
 			lost := false
 			if env.Type == want {
@@ -448,11 +455,11 @@ func TestLostLink(t *testing.T) {
 			return "", nil, clienttest.ErrPass
 		}
 	}
-	r.Handle = cut(wire.TFileStat)
+	r.Change(func() { r.Handle = cut(wire.TFileStat) })
 	if stat, err := s.Stat(ctx, "hello.txt", true); err != nil || !stat.Exists {
 		t.Fatalf("a repeatable request over a lost link = %+v, %v", stat, err)
 	}
-	r.Handle = cut(wire.TFileDelete)
+	r.Change(func() { r.Handle = cut(wire.TFileDelete) })
 	err := s.Delete(ctx, wire.FileDelete{Path: "hello.txt"})
 	if !errors.Is(err, wire.OpUnconfirmed) {
 		t.Fatalf("one that isn't: %v, want OP_UNCONFIRMED", err)
@@ -461,7 +468,7 @@ func TestLostLink(t *testing.T) {
 		t.Fatalf("it was sent %d times", n)
 	}
 	// A link that was lost while nothing was under way costs no request.
-	r.Handle = nil
+	r.Change(func() { r.Handle = nil })
 	if _, err := s.Stat(ctx, "hello.txt", true); err != nil {
 		t.Fatal(err)
 	}
@@ -500,13 +507,15 @@ func TestCancel(t *testing.T) {
 	r, c := setup(t)
 	s := open(t, c)
 	asked := make(chan struct{})
-	r.Handle = func(env wire.Envelope) (wire.Type, any, error) {
-		if env.Type == wire.TExecuteCommand {
-			close(asked)
-			return "", nil, nil // never an answer
+	r.Change(func() {
+		r.Handle = func(env wire.Envelope) (wire.Type, any, error) {
+			if env.Type == wire.TExecuteCommand {
+				close(asked)
+				return "", nil, nil // never an answer
+			}
+			return "", nil, clienttest.ErrPass
 		}
-		return "", nil, clienttest.ErrPass
-	}
+	})
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { <-asked; cancel() }()
 	if _, err := s.Exec(ctx, wire.ExecuteCommand{Argv: []string{"x"}}); !errors.Is(err, context.Canceled) {
@@ -521,7 +530,7 @@ func TestCloseEndsRequests(t *testing.T) {
 	r, c := setup(t)
 	s := open(t, c)
 	asked := make(chan struct{})
-	r.Handle = func(wire.Envelope) (wire.Type, any, error) { close(asked); return "", nil, nil }
+	r.Change(func() { r.Handle = func(wire.Envelope) (wire.Type, any, error) { close(asked); return "", nil, nil } })
 	done := make(chan error, 1)
 	go func() {
 		_, err := s.Exec(context.Background(), wire.ExecuteCommand{Argv: []string{"x"}})
@@ -556,18 +565,22 @@ func TestStrangeAnswers(t *testing.T) {
 		"a payload of no use": {wire.TFileStatResponse, wire.Raw(`{"exists":"perhaps"}`)},
 		"an error without":    {wire.TError, wire.Raw(`{}`)},
 	} {
-		r.Handle = func(wire.Envelope) (wire.Type, any, error) { return a.t, a.payload, nil }
+		r.Change(func() { r.Handle = func(wire.Envelope) (wire.Type, any, error) { return a.t, a.payload, nil } })
 		if _, err := s.Stat(t.Context(), ".", true); !errors.Is(err, wire.InternalError) {
 			t.Errorf("%s: %v, want INTERNAL_ERROR", name, err)
 		}
 	}
-	r.Handle = func(wire.Envelope) (wire.Type, any, error) { return wire.TAck, wire.Ack{OK: false}, nil }
+	r.Change(func() {
+		r.Handle = func(wire.Envelope) (wire.Type, any, error) { return wire.TAck, wire.Ack{OK: false}, nil }
+	})
 	if err := s.Delete(t.Context(), wire.FileDelete{Path: "x"}); !errors.Is(err, wire.InternalError) {
 		t.Errorf("ACK with ok false: %v", err)
 	}
-	r.Handle = func(wire.Envelope) (wire.Type, any, error) {
-		return wire.TFileContents, &wire.FileContents{Content: make([]byte, 100), Encoding: wire.EncodingBase64, SizeBytes: 100}, nil
-	}
+	r.Change(func() {
+		r.Handle = func(wire.Envelope) (wire.Type, any, error) {
+			return wire.TFileContents, &wire.FileContents{Content: make([]byte, 100), Encoding: wire.EncodingBase64, SizeBytes: 100}, nil
+		}
+	})
 	if _, err := s.Read(t.Context(), "x", 0, 10); !errors.Is(err, wire.InternalError) {
 		t.Errorf("more bytes than asked for: %v", err)
 	}

@@ -23,8 +23,11 @@ const (
 )
 
 func (r *Relay) serve(w http.ResponseWriter, q *http.Request) {
-	if r.Refuse != nil {
-		if status, e := r.Refuse(q); status != 0 {
+	r.mu.Lock()
+	refuse := r.Refuse
+	r.mu.Unlock()
+	if refuse != nil {
+		if status, e := refuse(q); status != 0 {
 			fail(w, status, e)
 			return
 		}

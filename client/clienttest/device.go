@@ -12,7 +12,7 @@ import (
 )
 
 // Memory is a machine whose files, commands and one serial instrument are in
-// memory.
+// memory. Once it has answered a request, its fields are changed by Change alone.
 type Memory struct {
 	MaxFile int64 // limit of one read or write
 	Exec    func(wire.ExecuteCommand) (wire.CommandResult, error)
@@ -40,6 +40,13 @@ func NewDevice() *Memory {
 	}
 }
 
+// Change changes the fields of m while no request reads them.
+func (m *Memory) Change(f func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	f()
+}
+
 // Set makes a file, Get returns one.
 func (m *Memory) Set(name string, content []byte) {
 	m.mu.Lock()
@@ -59,10 +66,13 @@ func (m *Memory) Get(name string) ([]byte, bool) {
 func (m *Memory) Answer(env wire.Envelope, root string) (wire.Type, any, error) {
 	if env.Type == wire.TExecuteCommand {
 		return run(env, wire.TCommandResult, func(q wire.ExecuteCommand) (any, error) {
-			if m.Exec == nil {
+			m.mu.Lock()
+			exec := m.Exec
+			m.mu.Unlock()
+			if exec == nil {
 				return nil, wire.Errorf(wire.CapabilityNotGranted, "shell is off").With("capability", "shell").With("ceiling", "config")
 			}
-			return result(m.Exec(q))
+			return result(exec(q))
 		})
 	}
 	m.mu.Lock()

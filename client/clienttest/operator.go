@@ -65,8 +65,11 @@ func (r *Relay) request(ws *websocket.Conn, writing *sync.Mutex, frame []byte) {
 }
 
 func (r *Relay) answer(env wire.Envelope) (wire.Type, any, error) {
-	if r.Handle != nil {
-		if t, payload, err := r.Handle(env); !errors.Is(err, ErrPass) {
+	r.mu.Lock()
+	handle := r.Handle
+	r.mu.Unlock()
+	if handle != nil {
+		if t, payload, err := handle(env); !errors.Is(err, ErrPass) {
 			return t, payload, err
 		}
 	}

@@ -39,8 +39,8 @@ func Epoch() time.Time { return time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC) }
 // leaves the request without an answer.
 type Handler func(env wire.Envelope) (wire.Type, any, error)
 
-// Relay is the scripted relay. Its fields may be changed while no request is
-// under way.
+// Relay is the scripted relay. Once it has served a request, its fields are
+// changed by Change alone.
 type Relay struct {
 	*httptest.Server
 	Machines  []client.Machine
@@ -119,6 +119,13 @@ func (r *Relay) Cut() {
 	for ws := range r.sockets {
 		ws.NetConn().Close()
 	}
+}
+
+// Change changes the fields of r while no request reads them.
+func (r *Relay) Change(f func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f()
 }
 
 // Calls lists the management calls and requests so far, such as
