@@ -1,0 +1,295 @@
+package oauth
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"farhand/relay/access"
+	"farhand/relay/store"
+	"farhand/wire"
+)
+
+// machine is a paired machine. What it reports by itself is in records of its
+// own, so that a reconnect never competes with a change of the approval.
+type machine struct {
+	ID         string       `json:"id"`
+	Name       string       `json:"name"`
+	Display    string       `json:"display,omitempty"`
+	Board      string       `json:"board,omitempty"`
+	Approval   wire.Ceiling `json:"approval"`
+	ApprovedAt time.Time    `json:"approved_at"`
+}
+
+// seen is what a machine last said about itself.
+type seen struct {
+	At    time.Time  `json:"at"`
+	Hello wire.Hello `json:"hello"`
+}
+
+func machineKey(owner, id string) string { return store.Key("o", owner, "machine", id) }
+func seenKey(owner, id string) string    { return store.Key("o", owner, "seen", id) }
+func anchorKey(owner, id string) string  { return store.Key("o", owner, "anchor", id) }
+
+// admit makes an approval hold for a machine, unless a later one does already.
+// It is safe to do twice. A new approval is a new beginning: the machine may
+// have a new card with a new audit log, so what was known of the old one goes.
+func (s *Server) admit(ctx context.Context, owner, id string, grant approved) (machine, error) {
+	was, err := load[machine](ctx, s.store, machineKey(owner, id))
+	known := err == nil
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
+		return machine{}, err
+	}
+	if known && !grant.At.After(was.value.ApprovedAt) {
+		return was.value, nil
+	}
+	name := grant.Name
+	switch {
+	case name != "":
+	case known:
+		name = was.value.Name
+	default:
+		name = nameOf(grant.Display, id)
+	}
+	if name, err = s.freeName(ctx, owner, name, id); err != nil {
+		return machine{}, err
+	}
+	if err := s.store.Delete(ctx, anchorKey(owner, id), 0); err != nil {
+		return machine{}, err
+	}
+	m, err := change(ctx, s.store, machineKey(owner, id), func(r *stored[machine]) error {
+		if r.revision != 0 && !grant.At.After(r.value.ApprovedAt) {
+			return errUnchanged
+		}
+		r.value = machine{ID: id, Name: name, Display: grant.Display, Board: grant.Board,
+			Approval: grant.Ceiling, ApprovedAt: grant.At}
+		return nil
+	})
+	if err != nil {
+		return machine{}, err
+	}
+	if known {
+		if was.value.Name != m.Name {
+			if err := s.dropName(ctx, owner, was.value.Name, id); err != nil {
+				return machine{}, err
+			}
+		}
+		s.sockets().ApprovalChanged(owner, id)
+	}
+	return m, nil
+}
+
+// setApproval changes what an owner allows on a machine.
+func (s *Server) setApproval(ctx context.Context, who Event, id string, c wire.Ceiling) error {
+	who.Op, who.Machine = OpApprovalChanged, id
+	if err := s.intend(who); err != nil {
+		return err
+	}
+	_, err := change(ctx, s.store, machineKey(who.Owner, id), func(r *stored[machine]) error {
+		if r.revision == 0 {
+			return access.ErrNotFound
+		}
+		r.value.Approval, r.value.ApprovedAt = c, now()
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	s.sockets().ApprovalChanged(who.Owner, id)
+	return nil
+}
+
+// removeMachine revokes everything that a machine has and forgets it. It may
+// be repeated after a failure.
+func (s *Server) removeMachine(ctx context.Context, who Event, m access.Machine) error {
+	who.Op, who.Machine = OpMachineRemoved, m.ID
+	if err := s.intend(who); err != nil {
+		return err
+	}
+	if err := s.withdraw(ctx, who.Owner, m.ID); err != nil {
+		return err
+	}
+	families, err := list[family](ctx, s.store, store.Prefix("o", who.Owner, "family"))
+	if err != nil {
+		return err
+	}
+	for _, f := range families {
+		if f.MachineID != m.ID || f.Revoked != nil {
+			continue
+		}
+		if err := s.revokeFamily(ctx, who.Owner, f.ID, "the owner removed the machine"); err != nil {
+			return err
+		}
+	}
+	s.sockets().RevokeMachine(who.Owner, m.ID)
+	for _, key := range []string{seenKey(who.Owner, m.ID), anchorKey(who.Owner, m.ID), machineKey(who.Owner, m.ID)} {
+		if err := s.store.Delete(ctx, key, 0); err != nil {
+			return err
+		}
+	}
+	return s.dropName(ctx, who.Owner, m.Name, m.ID)
+}
+
+// withdraw denies what was approved for a machine and not fetched yet.
+func (s *Server) withdraw(ctx context.Context, owner, machineID string) error {
+	entries, err := s.store.List(ctx, store.Prefix("pending"))
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		_, err := change(ctx, s.store, e.Key, func(r *stored[pending]) error {
+			if r.revision == 0 || r.value.State != stateApproved || r.value.Owner != owner || r.value.MachineID != machineID {
+				return errUnchanged
+			}
+			r.value.State = stateDenied
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Machine implements access.Authority.
+func (s *Server) Machine(ctx context.Context, owner, id string) (access.Machine, error) {
+	m, err := load[machine](ctx, s.store, machineKey(owner, id))
+	if errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrInvalid) {
+		return access.Machine{}, access.ErrNotFound
+	}
+	if err != nil {
+		return access.Machine{}, err
+	}
+	out := m.value.public(owner)
+	last, err := load[seen](ctx, s.store, seenKey(owner, id))
+	switch {
+	case err == nil:
+		out.LastSeen, out.Hello = last.value.At, &last.value.Hello
+	case !errors.Is(err, store.ErrNotFound):
+		return access.Machine{}, err
+	}
+	anchor, err := load[wire.Anchor](ctx, s.store, anchorKey(owner, id))
+	switch {
+	case err == nil:
+		out.Anchor = &anchor.value
+	case !errors.Is(err, store.ErrNotFound):
+		return access.Machine{}, err
+	}
+	return out, nil
+}
+
+// Machines implements access.Authority. The machines come by name.
+func (s *Server) Machines(ctx context.Context, owner string) ([]access.Machine, error) {
+	ms, err := list[machine](ctx, s.store, store.Prefix("o", owner, "machine"))
+	if err != nil {
+		return nil, err
+	}
+	out := make([]access.Machine, 0, len(ms))
+	for _, m := range ms {
+		full, err := s.Machine(ctx, owner, m.ID)
+		if errors.Is(err, access.ErrNotFound) {
+			continue // removed meanwhile
+		}
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, full)
+	}
+	return out, nil
+}
+
+func (m machine) public(owner string) access.Machine {
+	return access.Machine{ID: m.ID, Owner: owner, Name: m.Name, Board: m.Board,
+		Approval: m.Approval, ApprovedAt: m.ApprovedAt}
+}
+
+// Bind implements access.Authority.
+func (s *Server) Bind(ctx context.Context, d access.Device, machineID string) error {
+	if !validMachineID(machineID) {
+		return access.ErrUnauthorized
+	}
+	bound := false
+	fam, err := s.changeFamily(ctx, d.Owner, d.Family, func(f *family) error {
+		bound = false
+		switch {
+		case f.Revoked != nil:
+			return access.ErrUnauthorized
+		case f.MachineID == machineID:
+			return errUnchanged
+		case f.MachineID != "":
+			return access.ErrUnauthorized
+		}
+		if elsewhere, err := s.belongsElsewhere(ctx, d.Owner, machineID); err != nil || elsewhere {
+			return errors.Join(err, access.ErrUnauthorized)
+		}
+		f.MachineID, bound = machineID, true
+		return nil
+	})
+	if errors.Is(err, store.ErrNotFound) {
+		return access.ErrUnauthorized
+	}
+	if err != nil {
+		return err
+	}
+	if bound {
+		s.record(Event{Op: OpMachineBound, Owner: d.Owner, Machine: machineID, Family: d.Family})
+	}
+	_, err = s.admit(ctx, d.Owner, machineID, fam.Grant)
+	return err
+}
+
+// belongsElsewhere says whether another owner has the machine.
+func (s *Server) belongsElsewhere(ctx context.Context, owner, machineID string) (bool, error) {
+	accounts, err := list[account](ctx, s.store, store.Prefix("account"))
+	if err != nil {
+		return false, err
+	}
+	for _, a := range accounts {
+		if a.Owner == owner {
+			continue
+		}
+		_, err := s.store.Get(ctx, machineKey(a.Owner, machineID))
+		if err == nil {
+			return true, nil
+		}
+		if !errors.Is(err, store.ErrNotFound) {
+			return false, err
+		}
+	}
+	return false, nil
+}
+
+// Seen implements access.Authority.
+func (s *Server) Seen(ctx context.Context, owner, machineID string, hello wire.Hello) error {
+	if _, err := s.store.Get(ctx, machineKey(owner, machineID)); err != nil {
+		if errors.Is(err, store.ErrNotFound) {
+			return access.ErrNotFound
+		}
+		return err
+	}
+	_, err := change(ctx, s.store, seenKey(owner, machineID), func(r *stored[seen]) error {
+		r.value = seen{At: now(), Hello: hello}
+		return nil
+	})
+	return err
+}
+
+// Anchored implements access.Authority.
+func (s *Server) Anchored(ctx context.Context, owner, machineID string, a wire.Anchor) (wire.Anchor, error) {
+	highest, err := change(ctx, s.store, anchorKey(owner, machineID), func(r *stored[wire.Anchor]) error {
+		if r.revision != 0 && a.Seq <= r.value.Seq {
+			return errUnchanged
+		}
+		r.value = a
+		return nil
+	})
+	if err != nil {
+		return wire.Anchor{}, err
+	}
+	if a.Seq == highest.Seq && a.HMAC != highest.HMAC {
+		s.record(Event{Op: OpAnchorDiffers, Owner: owner, Machine: machineID, Refused: true})
+		return highest, fmt.Errorf("audit record %d of machine %s has another hmac than before", a.Seq, machineID)
+	}
+	return highest, nil
+}
