@@ -73,7 +73,7 @@ func (p *endpoint) once(ctx context.Context) (up time.Duration, err error) {
 	p.token = token
 	kind, id := wire.Control, ""
 	if p.session != nil {
-		kind, id = wire.Data, p.session.ID
+		kind, id = wire.Data, p.session.ID()
 	}
 	stop := context.AfterFunc(ctx, func() { conn.Abort(context.Cause(ctx)) })
 	a, err := s.handshake(ctx, conn, kind, id, hello, offered)
@@ -114,7 +114,7 @@ func (p *endpoint) endHandshake(conn *link.Conn, err error) {
 func (p *endpoint) open(ctx context.Context) (conn *link.Conn, token string, hello wire.Message, offered wire.Capabilities, err error) {
 	kind, root := wire.Control, ""
 	if p.session != nil {
-		kind, root = wire.Data, p.session.Root
+		kind, root = wire.Data, p.session.Root()
 	}
 	type made struct {
 		message wire.Message
@@ -304,7 +304,7 @@ func (p *endpoint) sessionID() string {
 	if p.session == nil {
 		return ""
 	}
-	return p.session.ID
+	return p.session.ID()
 }
 
 // recordConnected leaves the records of a good handshake. They are told rather

@@ -84,7 +84,7 @@ func (s *Shim) admit(session *Session) error {
 	if len(s.sessions) >= maxLive {
 		return tooManySessions()
 	}
-	s.sessions[session.ID] = session
+	s.sessions[session.ID()] = session
 	return nil
 }
 
@@ -95,8 +95,8 @@ func tooManySessions() error {
 // forget removes a session that ended.
 func (s *Shim) forget(session *Session) {
 	s.mu.Lock()
-	if s.sessions[session.ID] == session {
-		delete(s.sessions, session.ID)
+	if s.sessions[session.ID()] == session {
+		delete(s.sessions, session.ID())
 	}
 	s.mu.Unlock()
 	s.set(func(*Status) {})
@@ -207,7 +207,7 @@ func (s *Shim) bringUp(ctx context.Context, c *Call, b wire.SessionBinding, op w
 		return err
 	}
 	old := s.session(b.SessionID)
-	if old != nil && old.Binding == b && old.ctx.Err() == nil {
+	if old != nil && old.binding == b && old.ctx.Err() == nil {
 		old.revive()
 		if err := s.cfg.Audit.Append(entry); err != nil { // nothing changes: no need to wait for the disk
 			return wire.Errorf(wire.InternalError, "the audit log can't be written").With("reason", "audit_unavailable")
@@ -260,7 +260,7 @@ func (s *Shim) detachSession(ctx context.Context, c *Call, req wire.DetachSessio
 	// Less access is never refused for want of a record: the session stops first.
 	if session := s.session(req.SessionID); session != nil {
 		if !session.stop(detachWait, errStopping) {
-			s.log.Warn("session still closing after DETACH_SESSION", "session", session.ID)
+			s.log.Warn("session still closing after DETACH_SESSION", "session", session.ID())
 		}
 		s.forget(session)
 	}
@@ -294,16 +294,16 @@ func (s *Shim) reapOne(ctx context.Context, session *Session) {
 	if session.idle() <= idleLimit {
 		return
 	}
-	unlock, err := s.lock(ctx, session.ID)
+	unlock, err := s.lock(ctx, session.ID())
 	if err != nil {
 		return
 	}
 	defer unlock()
 	idle := session.idle()
-	if idle <= idleLimit || s.session(session.ID) != session {
+	if idle <= idleLimit || s.session(session.ID()) != session {
 		return
 	}
-	err = s.record(ctx, audit.Entry{SessionID: session.ID, Op: audit.OpIdleDetach, Details: []audit.Field{audit.Float("idle_seconds", idle.Seconds())}, Result: audit.Result{OK: true}})
+	err = s.record(ctx, audit.Entry{SessionID: session.ID(), Op: audit.OpIdleDetach, Details: []audit.Field{audit.Float("idle_seconds", idle.Seconds())}, Result: audit.Result{OK: true}})
 	if err != nil {
 		return // what can't be recorded waits for the next round
 	}
@@ -319,7 +319,7 @@ func (s *Shim) stopSessions() {
 	for _, session := range sessions {
 		all.Go(func() {
 			if !session.stop(stopWait, errStopping) {
-				s.log.Error("session didn't end in time", "session", session.ID)
+				s.log.Error("session didn't end in time", "session", session.ID())
 			}
 		})
 	}

@@ -83,5 +83,5 @@ func (k *socket) sessionID() string {
 	if k.session == nil {
 		return ""
 	}
-	return k.session.ID
+	return k.session.ID()
 }

@@ -30,7 +30,7 @@ func (s *Shim) recordRevoked(session *Session, reason, source string, code int, 
 		audit.String("reason", clip(reason)), audit.String("source", source),
 	}}
 	if session != nil {
-		e.SessionID = session.ID
+		e.SessionID = session.ID()
 	}
 	if code != 0 {
 		e.Details = append(e.Details, audit.Int("close_code", code))

@@ -16,9 +16,7 @@ import (
 // that is opened again whenever it is lost. Its methods are safe for concurrent
 // use.
 type Session struct {
-	ID      string
-	Root    string // canonical
-	Binding wire.SessionBinding
+	binding wire.SessionBinding
 
 	shim     *Shim
 	endpoint *endpoint
@@ -42,6 +40,15 @@ type view struct {
 	limits  Limits
 	policy  *grant.Policy
 }
+
+// ID is the session's id.
+func (s *Session) ID() string { return s.binding.SessionID }
+
+// Root is the directory that the session is bound to, in canonical form.
+func (s *Session) Root() string { return s.binding.AllowedRoot }
+
+// Binding is what ties the session to its root.
+func (s *Session) Binding() wire.SessionBinding { return s.binding }
 
 // Granted is what the session's newest socket was granted; nothing before the first.
 func (s *Session) Granted() wire.Capabilities { return s.view().granted }
@@ -132,7 +139,7 @@ func (s *Session) idle() time.Duration {
 // newSession opens the services of a session. Nothing connects before start.
 func (s *Shim) newSession(parent context.Context, b wire.SessionBinding) (*Session, error) {
 	session := &Session{
-		ID: b.SessionID, Root: b.AllowedRoot, Binding: b, shim: s,
+		binding: b, shim: s,
 		done: make(chan struct{}), touched: time.Now(), watchers: make(map[*func(*grant.Policy)]struct{}),
 	}
 	session.endpoint = s.newEndpoint(s.cfg.ControlURL+"/"+url.PathEscape(b.SessionID), session)
@@ -156,7 +163,7 @@ func (s *Session) closeServices() {
 		return
 	}
 	if err := s.services.Close(); err != nil {
-		s.shim.log.Warn("session's services didn't close well", "session", s.ID, "err", err)
+		s.shim.log.Warn("session's services didn't close well", "session", s.ID(), "err", err)
 	}
 }
 
@@ -166,7 +173,7 @@ func (s *Session) start() {
 		defer close(s.done)
 		err := s.endpoint.keep(s.ctx)
 		if err != nil {
-			s.shim.log.Info("session ended", "session", s.ID, "err", err)
+			s.shim.log.Info("session ended", "session", s.ID(), "err", err)
 		}
 		s.cancel(errStopping)
 		s.closeServices()

@@ -135,7 +135,7 @@ func (s *Shim) snapshot() Status {
 	st := s.status
 	st.Granted = slices.Clone(st.Granted)
 	for _, session := range s.live() {
-		st.Sessions = append(st.Sessions, SessionStatus{session.ID, session.Root, session.current.Load() != nil})
+		st.Sessions = append(st.Sessions, SessionStatus{session.ID(), session.Root(), session.current.Load() != nil})
 	}
 	slices.SortFunc(st.Sessions, func(a, b SessionStatus) int { return strings.Compare(a.ID, b.ID) })
 	return st
@@ -170,7 +170,7 @@ func (s *Shim) connecting(p *endpoint) {
 func (s *Shim) connected(p *endpoint, k *socket, a accepted) {
 	if p.session != nil {
 		p.session.attach(k)
-		s.log.Info("session connected", "session", p.session.ID)
+		s.log.Info("session connected", "session", p.session.ID())
 		s.set(func(*Status) {})
 		return
 	}

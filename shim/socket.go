@@ -213,7 +213,7 @@ func (k *socket) permit(t wire.Type, policy *grant.Policy) error {
 		return err
 	}
 	if k.session != nil && (m.Capability == wire.Files || m.Capability == wire.Shell) {
-		return policy.Root(k.session.Root)
+		return policy.Root(k.session.Root())
 	}
 	return nil
 }
@@ -509,7 +509,7 @@ func (k *socket) drop(why string, t wire.Type) {
 
 func (k *socket) attr() []any {
 	if k.session != nil {
-		return []any{"session", k.session.ID}
+		return []any{"session", k.session.ID()}
 	}
 	return []any{"session", "control"}
 }
