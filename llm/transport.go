@@ -1,0 +1,90 @@
+package llm
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// maxStream bounds what one answer of the server may take in all: every token
+// comes as a line of its own, of some hundred bytes.
+const maxStream = 256 << 20
+
+// newTransport goes to the server straight: a local one is not reached through a
+// proxy, and nothing compresses a loopback.
+func newTransport() *http.Transport {
+	return &http.Transport{
+		DialContext:         (&net.Dialer{Timeout: 5 * time.Second}).DialContext,
+		TLSHandshakeTimeout: 10 * time.Second,
+		DisableCompression:  true,
+		MaxIdleConns:        2,
+		IdleConnTimeout:     30 * time.Second,
+	}
+}
+
+// checked turns every answer but 200 into a *backendError and bounds the rest.
+// The client library would overlook a failure without a body.
+type checked struct{ next http.RoundTripper }
+
+func (c checked) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := c.next.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode == http.StatusOK {
+		resp.Body = &bounded{resp.Body, maxStream}
+		return resp, nil
+	}
+	defer resp.Body.Close()
+	const most = 64 << 10
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, most))
+	return nil, &backendError{status: resp.StatusCode, text: errorText(body)}
+}
+
+// backendError is a refusal by the server.
+type backendError struct {
+	status int
+	text   string // at most 200 characters, may be empty
+}
+
+func (e *backendError) Error() string {
+	if e.text == "" {
+		return fmt.Sprintf("Ollama answered HTTP %d", e.status)
+	}
+	return fmt.Sprintf("Ollama answered HTTP %d: %s", e.status, e.text)
+}
+
+// refusesThink says whether the server objects to the think option itself.
+func (e *backendError) refusesThink() bool {
+	return e.status >= 400 && e.status < 500 && strings.Contains(strings.ToLower(e.text), "think")
+}
+
+// errorText is the error in {"error": …}, or the beginning of what else it is.
+func errorText(body []byte) string {
+	var doc struct {
+		Error string `json:"error"`
+	}
+	if json.Unmarshal(body, &doc) == nil && doc.Error != "" {
+		return excerpt(doc.Error)
+	}
+	return excerpt(string(body))
+}
+
+// bounded is a body that fails rather than go on for ever.
+type bounded struct {
+	io.ReadCloser
+	left int64
+}
+
+func (b *bounded) Read(p []byte) (int, error) {
+	if b.left <= 0 {
+		return 0, fmt.Errorf("the answer of Ollama is longer than %d bytes", int64(maxStream))
+	}
+	n, err := b.ReadCloser.Read(p[:min(int64(len(p)), b.left)])
+	b.left -= int64(n)
+	return n, err
+}
