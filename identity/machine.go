@@ -198,7 +198,7 @@ func boardSerial(root string) string {
 	return ""
 }
 
-var serialForm = regexp.MustCompile(`^[0-9a-z][0-9a-z._:-]{3,63}$`)
+var serialForm = regexp.MustCompile(`^[0-9a-z][0-9a-z ._:/+-]{3,63}$`)
 
 // usable tells a serial number from what stands in its place on boards that
 // were never given one.
@@ -214,8 +214,8 @@ func usable(serial string) bool {
 			return false
 		}
 	}
-	const counted = "0123456789abcdef0123456789abcdef"
-	return !strings.Contains(counted, serial) // 0123456789, 12345678, …
+	const hexadecimal, decimal = "0123456789abcdef0123456789abcdef", "01234567890123456789"
+	return !strings.Contains(hexadecimal, serial) && !strings.Contains(decimal, serial) // 12345678, …
 }
 
 func boardModel(root string) string {
@@ -266,5 +266,5 @@ func formatUUID(b []byte) string {
 var idForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:-]*$`)
 
 func validID(id string) bool {
-	return len(id) <= wire.MaxMachineID && idForm.MatchString(id) && !strings.HasSuffix(id, "\n")
+	return len(id) <= wire.MaxMachineID && idForm.MatchString(id)
 }
