@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -257,3 +258,5 @@ func mount(t testing.TB, source, target, kind, options string, flags uintptr) {
 		runtime.Goexit()
 	}
 }
+
+func farFuture() time.Time { return time.Now().Add(time.Hour) }
