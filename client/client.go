@@ -80,10 +80,9 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// httpTimeout bounds one call of the management API. The longest is opening a
-// session: the relay browses (10 s a step at most), attaches and waits 8 s for
-// the device.
-const httpTimeout = 60 * time.Second
+// httpTimeout bounds one call of the management API. The longest is verifying an
+// audit log, for which the relay gives a device 60 s.
+const httpTimeout = 90 * time.Second
 
 // maxAnswer bounds the body of a management answer (a fleet's machine list with
 // all devices is below 1 MiB).

@@ -95,8 +95,9 @@ func TestManagement(t *testing.T) {
 	if got, want := r.Body("POST /api/tokens"), `{"name":"ci","machines":[],"expires":"2026-11-29T12:00:00Z"}`; got != want {
 		t.Errorf("token was %s, want %s", got, want)
 	}
-	tokens, err := c.Tokens(ctx)
-	if err != nil || len(tokens) != 1 || tokens[0].Machines == nil || len(*tokens[0].Machines) != 0 || tokens[0].Capabilities != nil {
+	list, err := c.Tokens(ctx)
+	tokens := list.Tokens
+	if err != nil || len(list.Logins) != 1 || len(tokens) != 1 || tokens[0].Machines == nil || len(*tokens[0].Machines) != 0 || tokens[0].Capabilities != nil {
 		t.Fatalf("Tokens = %+v, %v", tokens, err)
 	}
 	if err := c.RevokeToken(ctx, made.ID); err != nil {

@@ -8,7 +8,7 @@ import (
 	"farhand/wire"
 )
 
-// Token is an operator token as it is listed: never the secret.
+// Token is an operator token or a login as it is listed: never the secret.
 type Token struct {
 	ID        string    `json:"id"`
 	Name      string    `json:"name,omitempty"`
@@ -36,13 +36,17 @@ type IssuedToken struct {
 	ExpiresAt time.Time `json:"expires_at,omitzero"`
 }
 
-// Tokens lists the operator tokens of the owner.
-func (c *Client) Tokens(ctx context.Context) ([]Token, error) {
-	var out struct {
-		Tokens []Token `json:"tokens"`
-	}
+// TokenList is who may act for an owner.
+type TokenList struct {
+	Tokens []Token `json:"tokens"` // made by CreateToken
+	Logins []Token `json:"logins"` // the owner's own, by name and passphrase
+}
+
+// Tokens lists the operator tokens of the owner, and the logins.
+func (c *Client) Tokens(ctx context.Context) (TokenList, error) {
+	var out TokenList
 	err := c.call(ctx, http.MethodGet, "/api/tokens", nil, &out)
-	return out.Tokens, err
+	return out, err
 }
 
 // CreateToken makes an operator token.
@@ -60,18 +64,21 @@ func (c *Client) CreateToken(ctx context.Context, t NewToken) (IssuedToken, erro
 	return out, err
 }
 
-// RevokeToken ends a token, its connections and its sessions.
+// RevokeToken ends a token or a login, its connections and its sessions.
 func (c *Client) RevokeToken(ctx context.Context, id string) error {
 	return c.call(ctx, http.MethodDelete, "/api/tokens/"+escape(id), nil, nil)
 }
 
-// Claim is an unused claim key as it is listed: never the key.
+// Claim is a claim key as it is listed: never the key.
 type Claim struct {
-	ID          string    `json:"id"`
-	MachineName string    `json:"machine_name,omitempty"`
-	CreatedAt   time.Time `json:"created_at,omitzero"`
-	ExpiresAt   time.Time `json:"expires_at,omitzero"`
+	ID          string `json:"id"`
+	MachineName string `json:"machine_name,omitempty"`
 	wire.Ceiling
+	CreatedAt time.Time `json:"created_at,omitzero"`
+	ExpiresAt time.Time `json:"expires_at,omitzero"`
+	UsedAt    time.Time `json:"used_at,omitzero"`     // zero: not used yet
+	MachineID string    `json:"machine_id,omitempty"` // that used it
+	Address   string    `json:"address,omitempty"`    // from where
 }
 
 // NewClaim says what a machine that redeems the key is allowed.
@@ -90,7 +97,7 @@ type IssuedClaim struct {
 	ExpiresAt time.Time `json:"expires_at,omitzero"`
 }
 
-// Claims lists the unused claim keys of the owner.
+// Claims lists the claim keys of the owner, used ones too.
 func (c *Client) Claims(ctx context.Context) ([]Claim, error) {
 	var out struct {
 		Claims []Claim `json:"claims"`

@@ -174,7 +174,7 @@ type limits struct {
 func (r *Relay) tokensAPI(w http.ResponseWriter, method string, parts []string, body []byte) {
 	switch method {
 	case "GET":
-		answer(w, map[string]any{"tokens": r.tokens})
+		answer(w, client.TokenList{Tokens: r.tokens, Logins: []client.Token{{ID: "login-1", CreatedAt: Epoch(), ExpiresAt: Epoch().Add(30 * 24 * time.Hour)}}})
 	case "POST":
 		var in limits
 		if err := json.Unmarshal(body, &in); err != nil {

@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"fmt"
+
 	"github.com/spf13/cobra"
 
 	"farhand/client"
@@ -64,7 +66,7 @@ func (a *app) claimCreate() *cobra.Command {
 
 func (a *app) claimList() *cobra.Command {
 	return &cobra.Command{
-		Use: "list", Short: "List the unused claim keys", Args: between(0, 0, "no arguments"),
+		Use: "list", Short: "List the claim keys", Args: between(0, 0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := a.connect()
 			if err != nil {
@@ -79,12 +81,16 @@ func (a *app) claimList() *cobra.Command {
 				return a.printJSON(map[string]any{"claims": append([]client.Claim{}, all...)})
 			}
 			if len(all) == 0 {
-				a.note("There are no unused claim keys.")
+				a.note("There are no claim keys.")
 				return nil
 			}
-			t := table{head: []string{"ID", "FOR", "ALLOWED", "ENDS"}}
+			t := table{head: []string{"ID", "FOR", "ALLOWED", "STATE"}}
 			for _, x := range all {
-				t.add(plain(x.ID), plain(dash(x.MachineName)), plain(ceiling(x.Ceiling)), plain(a.until(x.ExpiresAt)))
+				state := "ends " + a.until(x.ExpiresAt)
+				if !x.UsedAt.IsZero() {
+					state = fmt.Sprintf("used %s by %s from %s", a.age(x.UsedAt), dash(x.MachineID), dash(x.Address))
+				}
+				t.add(plain(x.ID), plain(dash(x.MachineName)), plain(ceiling(x.Ceiling)), plain(state))
 			}
 			return t.write(a.env.Stdout, a.style.out)
 		},

@@ -36,7 +36,7 @@ func exitCodes() *cobra.Command {
     1  the device or the relay refused or failed; the code is on standard error
     2  wrong usage
    69  the relay or the machine can't be reached
-   77  not logged in, or the token is not accepted any more
+   77  not logged in, the token is not accepted any more, or it may not do this
   130  interrupted
 
 exec exits as the remote command does: its own code, 128+n if signal n killed it.
@@ -66,6 +66,13 @@ var errNotLoggedIn = errors.New("not logged in to a relay")
 
 // loginNeeded is the code under which not being logged in is shown.
 const loginNeeded wire.Code = "LOGIN_NEEDED"
+
+// The relay's own codes that mean something here: a token asked for what only
+// the owner's login may, and the relay can't serve just now.
+const (
+	loginRequired wire.Code = "LOGIN_REQUIRED"
+	unavailable   wire.Code = "UNAVAILABLE"
+)
 
 // finish reports err and turns it into the exit code.
 func (a *app) finish(ctx context.Context, err error) int {
@@ -110,10 +117,10 @@ func (a *app) codeOf(ctx context.Context, err error) int {
 		return exitUsage
 	case ctx.Err() != nil:
 		return exitInterrupted
-	case errors.Is(err, errNotLoggedIn), errors.Is(err, wire.AuthFailed):
+	case errors.Is(err, errNotLoggedIn), errors.Is(err, wire.AuthFailed), errors.Is(err, loginRequired):
 		return exitLogin
 	case errors.Is(err, client.RelayUnreachable), errors.Is(err, client.RelayUntrusted),
-		errors.Is(err, wire.MachineUnreachable):
+		errors.Is(err, unavailable), errors.Is(err, wire.MachineUnreachable):
 		return exitUnreachable
 	default:
 		return exitFailed

@@ -23,6 +23,14 @@ func (a *app) hint(code wire.Code, details map[string]any) string {
 		return "the login has expired or was revoked: farhand login URL"
 	case wire.MachineUnreachable:
 		return "farhand machines shows which are online and when the others were last seen"
+	case wire.MachineNotAttached:
+		return "farhand machines shows which are paired"
+	case loginRequired:
+		return "sign in with your own name and passphrase: farhand login URL"
+	case wire.FeatureNotSupported:
+		if text("capability") == string(wire.Shell) {
+			return "the machine's own configuration turns the shell on: shell.enabled = true"
+		}
 	case wire.MachineAmbiguous, wire.HardwareAmbiguous:
 		if list := texts(details["candidates"]); len(list) > 0 {
 			return "one of: " + strings.Join(list, ", ")
@@ -68,6 +76,9 @@ func ceilingHint(ceiling, capability string) string {
 	}
 	switch ceiling {
 	case "config":
+		if capability == string(wire.Shell) {
+			return "the machine's own configuration turns the shell on: shell.enabled = true"
+		}
 		return "the machine's own configuration does not allow " + capability
 	case "approval":
 		return capability + " was not allowed when the machine was approved: pair it again and approve it with --allow"

@@ -106,7 +106,7 @@ func machineIDs(ctx context.Context, c *client.Client, names []string) ([]string
 
 func (a *app) tokenList() *cobra.Command {
 	return &cobra.Command{
-		Use: "list", Short: "List the tokens", Args: between(0, 0, "no arguments"),
+		Use: "list", Short: "List the tokens and your own logins", Args: between(0, 0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := a.connect()
 			if err != nil {
@@ -118,15 +118,17 @@ func (a *app) tokenList() *cobra.Command {
 				return err
 			}
 			if a.json {
-				return a.printJSON(map[string]any{"tokens": append([]client.Token{}, all...)})
+				all.Tokens, all.Logins = append([]client.Token{}, all.Tokens...), append([]client.Token{}, all.Logins...)
+				return a.printJSON(all)
 			}
-			if len(all) == 0 {
-				a.note("There are no tokens.")
-				return nil
+			t := table{head: []string{"ID", "NAME", "MACHINES", "ALLOWED", "MADE", "ENDS"}}
+			for _, x := range all.Tokens {
+				t.add(plain(x.ID), plain(dash(x.Name)), plain(listOrAll(x.Machines)), plain(ceiling(x.Ceiling)),
+					plain(a.age(x.CreatedAt)), plain(a.until(x.ExpiresAt)))
 			}
-			t := table{head: []string{"ID", "NAME", "MACHINES", "ALLOWED", "ENDS"}}
-			for _, x := range all {
-				t.add(plain(x.ID), plain(dash(x.Name)), plain(listOrAll(x.Machines)), plain(ceiling(x.Ceiling)), plain(a.until(x.ExpiresAt)))
+			for _, x := range all.Logins {
+				t.add(plain(x.ID), cell{"own login", a.style.out.dim}, plain("all"), plain("everything"),
+					plain(a.age(x.CreatedAt)), plain(a.until(x.ExpiresAt)))
 			}
 			return t.write(a.env.Stdout, a.style.out)
 		},
@@ -135,7 +137,7 @@ func (a *app) tokenList() *cobra.Command {
 
 func (a *app) tokenRevoke() *cobra.Command {
 	return &cobra.Command{
-		Use: "revoke ID...", Short: "End tokens, with their sessions and connections",
+		Use: "revoke ID...", Short: "End tokens or logins, with their sessions and connections",
 		Args: between(1, 1000, "one or more ids, as token list shows them"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.each(cmd.Context(), args, (*client.Client).RevokeToken)
