@@ -172,10 +172,10 @@ func (m *moving) oneInode() error {
 // dst is taken out of the way and removed.
 func (m *moving) exchange() error {
 	from, to := m.from, m.to
-	old := tempName()
 	err := renameat2(from.dir.fd, from.name, to.dir.fd, to.name, unix.RENAME_EXCHANGE)
 	switch {
 	case err == nil:
+		old := tempName()
 		if err := renameat(from.dir.fd, from.name, from.dir.fd, old); err != nil {
 			return err
 		}
@@ -183,7 +183,14 @@ func (m *moving) exchange() error {
 	case err != unix.EINVAL && err != unix.ENOSYS && err != unix.EOPNOTSUPP:
 		return m.settle(err)
 	}
-	// The file system can't exchange: there is a moment without dst.
+	return m.exchangeSlowly()
+}
+
+// exchangeSlowly is exchange for file systems that can't: there is a moment
+// without dst. If it goes wrong there, dst comes back.
+func (m *moving) exchangeSlowly() error {
+	from, to := m.from, m.to
+	old := tempName()
 	if err := renameat(to.dir.fd, to.name, to.dir.fd, old); err != nil {
 		return m.settle(err)
 	}

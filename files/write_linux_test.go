@@ -3,6 +3,7 @@ package files
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 	"testing"
@@ -306,12 +307,20 @@ func TestWriteRunning(t *testing.T) {
 	self, err := os.ReadFile("/proc/self/exe")
 	b.must(err)
 	b.must(os.WriteFile(b.in("prog"), self, 0o755))
-	p, err := os.StartProcess(b.in("prog"), []string{"prog", "-test.run=^TestSleeper$"}, &os.ProcAttr{
-		Env: append(os.Environ(), "FARHAND_FILES_SLEEPER=1"), Files: []*os.File{nil, nil, nil},
-	})
+	stdin, hold, err := os.Pipe()
 	b.must(err)
+	defer hold.Close()
+	p, err := os.StartProcess(b.in("prog"), []string{"prog", "-test.run=^TestUntilTold$"}, &os.ProcAttr{
+		Env: append(os.Environ(), "FARHAND_FILES_PROGRAM=1"), Files: []*os.File{stdin, nil, nil},
+	})
+	b.must(stdin.Close())
+	b.must(err)
+	if f, err := os.OpenFile(b.in("prog"), os.O_WRONLY, 0); err == nil {
+		f.Close()
+		t.Log("this kernel lets running programs be written")
+	}
 	defer func() {
-		b.must(p.Kill())
+		b.must(hold.Close())
 		if _, err := p.Wait(); err != nil {
 			t.Error(err)
 		}
@@ -323,10 +332,12 @@ func TestWriteRunning(t *testing.T) {
 	}
 }
 
-// TestSleeper is the program of TestWriteRunning.
-func TestSleeper(t *testing.T) {
-	if os.Getenv("FARHAND_FILES_SLEEPER") != "" {
-		select {}
+// TestUntilTold is the program of TestWriteRunning: it runs until its input ends.
+func TestUntilTold(t *testing.T) {
+	if os.Getenv("FARHAND_FILES_PROGRAM") != "" {
+		if _, err := io.Copy(io.Discard, os.Stdin); err != nil {
+			t.Error(err)
+		}
 	}
 }
 
