@@ -93,7 +93,7 @@ func (s *Server) newSocket(ws *websocket.Conn, limit int) *socket {
 	k.lastRead.Store(now.UnixNano())
 	k.lastPing = now.UnixNano()
 	ws.SetPingHandler(func(data string) error { k.answerPing(data); return nil })
-	ws.SetPongHandler(func(string) error { return nil })
+	ws.SetPongHandler(func(string) error { k.touch(); return nil })
 	ws.SetCloseHandler(func(int, string) error { return nil }) // read sees it and closes
 	return k
 }
