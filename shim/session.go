@@ -200,9 +200,8 @@ func (s *Session) stop(wait time.Duration, cause error) bool {
 func (s *Session) revive() {
 	if k := s.current.Load(); k != nil {
 		k.conn.Probe(probeWait)
-		return
 	}
-	s.endpoint.nudge()
+	s.endpoint.nudge() // also for the wait that follows a failed probe
 }
 
 // probeWait is short enough for the socket to be opened again within the 8 s
