@@ -1,0 +1,24 @@
+// Command farhandd is the daemon on the device: it connects to one platform or
+// relay, says what is wired to this machine, and does what it is asked to
+// within what its owner allows.
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	code := run(ctx, env{
+		args:    os.Args[1:],
+		environ: os.Environ(),
+		stdin:   os.Stdin,
+		stdout:  os.Stdout,
+		stderr:  os.Stderr,
+	})
+	stop()
+	os.Exit(code)
+}

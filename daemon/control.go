@@ -1,0 +1,63 @@
+package daemon
+
+import (
+	"context"
+
+	"farhand/audit"
+	"farhand/device"
+	"farhand/shim"
+	"farhand/wire"
+)
+
+// controlMethods are what the control socket serves beyond browsing and
+// sessions, which are the shim's own.
+func (d *daemon) controlMethods() shim.Table {
+	return shim.Table{
+		wire.THardwareListRequest: {Handle: shim.Unary(d.listHardware)},
+		wire.TAuditVerifyRequest:  {Handle: shim.Unary(d.verifyAudit)},
+	}
+}
+
+// listHardware reads the devices anew and lists those of the granted families
+// that no ceiling forbids.
+func (d *services) listHardware(ctx context.Context, c *shim.Call, r wire.HardwareListRequest) (any, error) {
+	answer := wire.HardwareListResponse{Devices: []wire.HardwareDevice{}}
+	if d.registry == nil {
+		return answer, nil
+	}
+	if err := d.registry.Refresh(ctx); err != nil {
+		return nil, err
+	}
+	granted, policy := c.Granted(), c.Policy()
+	for _, x := range d.registry.List() {
+		family := wire.HardwareCapability(x.Type)
+		if r.Type != nil && x.Type != *r.Type || !granted.Has(family) || policy.Capability(family) != nil || policy.Device(x.ID, "") != nil {
+			continue
+		}
+		if len(answer.Devices) == maxListed {
+			answer.Truncated = true
+			break
+		}
+		answer.Devices = append(answer.Devices, x)
+	}
+	return answer, nil
+}
+
+// maxListed bounds a list; at some 500 bytes a device it stays far below a
+// frame.
+const maxListed = 4096
+
+// verifyAudit checks the whole chain.
+func (d *services) verifyAudit(ctx context.Context, _ *shim.Call, _ wire.AuditVerifyRequest) (any, error) {
+	report, err := audit.Verify(ctx, AuditPath(d.config.StateDir), d.auditKey)
+	if err != nil {
+		return nil, err
+	}
+	problems := report.Problems
+	if problems == nil {
+		problems = []string{}
+	}
+	return wire.AuditVerifyResponse{OK: report.OK, Seq: report.Seq, HMAC: report.HMAC, Problems: problems}, nil
+}
+
+func allLeases(device.LeaseInfo) bool { return true }

@@ -1,0 +1,509 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	"farhand/audit"
+	"farhand/auth"
+	"farhand/config"
+	"farhand/identity"
+	"farhand/internal/version"
+	"farhand/link"
+	"farhand/shim"
+	"farhand/systemd"
+	"farhand/wire"
+)
+
+// ErrLoginNeeded says that there are no tokens and the platform offers no
+// device authorisation. In the foreground the daemon exits with 77.
+var ErrLoginNeeded = auth.ErrLoginNeeded
+
+// Options are what Run needs besides the configuration.
+type Options struct {
+	Config  config.Config
+	Log     *slog.Logger
+	Screen  io.Writer // where a pairing code is shown
+	Environ []string  // as os.Environ
+}
+
+const (
+	// After 4429 the platform asked not to be called for a while.
+	shutdownPause  = 15 * time.Minute
+	shutdownJitter = 5 * time.Minute
+	// A refused pairing is not asked for again at once.
+	refusedPause = time.Minute
+	// stopTime bounds the last audit records.
+	stopTime = 2 * time.Second
+)
+
+// daemon is a running daemon: its parts and the state it is in.
+type daemon struct {
+	*services
+	opts     Options
+	notify   systemd.Notifier
+	provider *auth.Provider
+	store    *auth.Store
+	source   *auth.Source
+	http     *http.Client
+	shim     *shim.Shim
+	started  time.Time
+	wake     chan struct{} // resume or login happened
+
+	mu      sync.Mutex
+	state   State
+	detail  string
+	since   time.Time
+	pairing *PairingStatus
+}
+
+// Run runs the daemon until ctx ends (then it returns nil) or it can't go on:
+// *config.Error and *ConfigError (exit status 78), ErrLoginNeeded (77), others (1).
+func Run(ctx context.Context, o Options) error {
+	// Until there is something to watch over, only the process itself can hang.
+	d := &daemon{
+		opts:    o,
+		notify:  systemd.Notifier{Active: getenv(o.Environ, "NOTIFY_SOCKET") != "", Log: o.Log},
+		started: time.Now(),
+		wake:    make(chan struct{}, 1),
+		state:   StateStarting,
+		since:   time.Now(),
+	}
+	var err error
+	if d.services, err = open(ctx, o); err != nil {
+		return err
+	}
+	err = d.run(ctx)
+	d.setState(StateStopping, "")
+	d.notify.Stopping()
+	return errors.Join(err, d.stop(err))
+}
+
+// stop records the end and closes everything.
+func (d *daemon) stop(cause error) error {
+	reason := "signal"
+	if cause != nil {
+		reason = "failure"
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), stopTime)
+	defer cancel()
+	err := d.audit.AppendSync(ctx, audit.Entry{Op: audit.OpShimStop, Details: []audit.Field{audit.String("reason", reason)}, Result: audit.Result{OK: true}})
+	return errors.Join(err, d.services.Close())
+}
+
+func (d *daemon) run(ctx context.Context) error {
+	if err := d.openAuth(); err != nil {
+		return err
+	}
+	defer d.source.Close()
+	local, err := listenLocal(ctx, SocketPath(getenv(d.opts.Environ, "RUNTIME_DIRECTORY"), d.config.StateDir),
+		localHandlers{status: d.status, resume: d.resume, login: d.login}, d.log)
+	if err != nil {
+		return err
+	}
+	defer local.Close()
+	if d.shim, err = shim.New(d.shimConfig()); err != nil {
+		return err
+	}
+	d.warn()
+	ctx, cancel := context.WithCancel(ctx)
+	var background sync.WaitGroup
+	defer background.Wait()
+	defer cancel()
+	d.follow(ctx, &background)
+	d.notify.Ready("starting")
+	return d.connect(ctx)
+}
+
+// follow starts what runs beside the connection.
+func (d *daemon) follow(ctx context.Context, background *sync.WaitGroup) {
+	if d.registry != nil {
+		background.Go(func() {
+			if err := d.registry.Follow(ctx); err != nil && ctx.Err() == nil {
+				d.log.Error("device changes are no longer followed", "error", err)
+			}
+		})
+	}
+	background.Go(func() {
+		if err := d.notify.Watchdog(ctx, d.alive); err != nil {
+			d.log.Error("watchdog", "error", err)
+		}
+	})
+}
+
+// alive is asked by the watchdog: the parts that everything depends on must
+// answer.
+func (d *daemon) alive(context.Context) error {
+	d.status() // takes every lock of the daemon and of the shim once
+	return nil
+}
+
+func (d *daemon) openAuth() error {
+	var err error
+	if d.http, err = httpClient(d.config); err != nil {
+		return err
+	}
+	base, err := auth.BaseURL(d.config.Platform.String())
+	if err != nil {
+		return &ConfigError{err}
+	}
+	d.provider = &auth.Provider{Base: base, ClientID: d.config.OAuthClientID, HTTP: d.http, Log: d.log}
+	d.store = auth.NewStore(d.config.StateDir, base, credentialsDir(d.opts.Environ))
+	d.source, err = auth.NewSource(d.provider, d.store)
+	return err
+}
+
+func (d *daemon) shimConfig() shim.Config {
+	tlsConf, _ := tlsConfig(d.config) // its errors were those of httpClient
+	buffers := new(link.Buffers)
+	return shim.Config{
+		ControlURL: d.config.WebSocket(),
+		Dial: func(ctx context.Context, url, token string) (*link.Conn, error) {
+			return link.Dial(ctx, url, link.DialOptions{
+				Options: link.Options{Buffers: buffers, Log: d.log}, Token: token, TLS: tlsConf, Device: true,
+				UserAgent: "farhandd/" + version.String(),
+			})
+		},
+		Tokens:      d.source,
+		LoginNeeded: func(err error) bool { return errors.Is(err, auth.ErrLoginNeeded) },
+		Hello:       d.hello,
+		Open:        d.openSession,
+		Control:     d.controlMethods(),
+		Bindings:    d.grants,
+		Audit:       d.audit,
+		Ceiling:     d.ceiling,
+		Roots:       d.config.Roots,
+		Forbidden:   d.forbidden.CheckRoot,
+		Limits: shim.Limits{
+			MaxConcurrent: d.config.Limits.MaxConcurrent, MaxFileSize: d.config.Limits.MaxFileSize, CommandTimeout: d.config.Limits.CommandTimeout,
+		},
+		OnState: d.connectionChanged,
+		Log:     d.log,
+	}
+}
+
+// connect goes through the states until ctx ends.
+func (d *daemon) connect(ctx context.Context) error {
+	for ctx.Err() == nil {
+		if !d.source.HasLogin() {
+			if err := d.pair(ctx); err != nil {
+				return err
+			}
+			continue
+		}
+		d.setState(StateConnecting, "")
+		if err := d.after(ctx, d.shim.Run(ctx)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// after decides what an ended connection means.
+func (d *daemon) after(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	halted, isHalt := errors.AsType[*shim.Halted](err)
+	switch {
+	case err == nil:
+		return errors.New("the connection ended without a reason")
+	case errors.Is(err, shim.ErrRevoked), errors.Is(err, shim.ErrLoginNeeded):
+		d.log.Warn("the login is no longer good", "error", err)
+		return d.dropLogin(ctx)
+	case isHalt && halted.Code == wire.ClosePlatformShutdown:
+		return d.waitForPlatform(ctx, halted)
+	case isHalt:
+		d.forgetPoke()
+		d.setState(StateHalted, halted.Error()+"; let it connect again with: farhandd resume")
+		d.wait(ctx, nil)
+		return nil
+	default:
+		return err
+	}
+}
+
+// dropLogin gives up tokens and leases after the owner revoked them, so that
+// pairing starts anew.
+func (d *daemon) dropLogin(ctx context.Context) error {
+	if d.leases != nil {
+		if _, err := d.leases.EndWhere(ctx, wire.Errorf(wire.CapabilityNotGranted, "access was revoked"), allLeases); err != nil {
+			d.log.Warn("leases not all given back", "error", err)
+		}
+	}
+	if err := d.source.Drop(); err != nil {
+		return fmt.Errorf("drop the revoked login: %w", err)
+	}
+	return nil
+}
+
+// wait waits for resume, login, the timer or the end; false means the end.
+func (d *daemon) wait(ctx context.Context, timer <-chan time.Time) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-d.wake:
+		return true
+	case <-timer:
+		return true
+	}
+}
+
+// waitForPlatform comes back after a shutdown once the platform answers again.
+func (d *daemon) waitForPlatform(ctx context.Context, h *shim.Halted) error {
+	for {
+		pause := shutdownPause + rand.N(2*shutdownJitter) - shutdownJitter
+		d.setState(StateHalted, fmt.Sprintf("%s; looking for the platform again in %s, at once with: farhandd resume", h.Error(), pause.Round(time.Minute)))
+		timer := time.NewTimer(pause)
+		again := d.wait(ctx, timer.C)
+		timer.Stop()
+		if !again {
+			return nil
+		}
+		if d.platformAnswers(ctx) {
+			return nil
+		}
+	}
+}
+
+func (d *daemon) platformAnswers(ctx context.Context) bool {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, d.config.Platform.String(), nil)
+	if err != nil {
+		return true // a URL that can't be asked for can't say no either
+	}
+	resp, err := d.http.Do(req)
+	if err != nil {
+		return false
+	}
+	resp.Body.Close()
+	return resp.StatusCode < 500
+}
+
+// pair gets tokens: by device authorisation where it is offered, otherwise by
+// waiting for farhandd login.
+func (d *daemon) pair(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	type result struct {
+		tokens auth.Tokens
+		err    error
+	}
+	done := make(chan result, 1)
+	d.setState(StatePairing, "asking the platform for a code")
+	go func() {
+		t, err := d.provider.Pair(ctx, d.store, d.deviceRequest(), d.showPending)
+		done <- result{t, err}
+	}()
+	var r result
+	select {
+	case r = <-done:
+	case <-d.wake: // a login arrived over the local socket
+		cancel()
+		<-done
+		d.setPairing(nil)
+		return nil
+	}
+	d.setPairing(nil)
+	switch {
+	case r.err == nil:
+		if err := d.audit.AppendSync(ctx, audit.Entry{Op: audit.OpPaired, Result: audit.Result{OK: true}}); err != nil {
+			return fmt.Errorf("the pairing can't be recorded: %w", err)
+		}
+		return d.source.Adopt(r.tokens)
+	case ctx.Err() != nil:
+		return nil
+	case errors.Is(r.err, auth.ErrNotOffered):
+		return d.loginNeeded(ctx)
+	}
+	// Denied, or refused by the platform: somebody has to act.
+	d.log.Warn("pairing failed", "error", r.err)
+	d.setState(StatePairing, r.err.Error()+"; asking again soon")
+	timer := time.NewTimer(refusedPause)
+	defer timer.Stop()
+	d.wait(ctx, timer.C)
+	return nil
+}
+
+func (d *daemon) loginNeeded(ctx context.Context) error {
+	const what = "the platform offers no device authorisation; log in with: farhandd login"
+	d.setState(StateLoginNeeded, what)
+	if !d.notify.Active {
+		return fmt.Errorf("%w: %s", ErrLoginNeeded, what)
+	}
+	d.wait(ctx, nil)
+	return nil
+}
+
+func (d *daemon) deviceRequest() auth.DeviceRequest {
+	var caps []string
+	for _, c := range d.capabilities() {
+		if c.Approvable() {
+			caps = append(caps, string(c))
+		}
+	}
+	return auth.DeviceRequest{
+		MachineID: d.identity.MachineID, DisplayName: identity.DisplayName(d.config.DisplayName),
+		Board: d.identity.Board, SerialSuffix: suffix(d.identity.Serial), Capabilities: caps,
+	}
+}
+
+// suffix is the end of a serial number, for comparing with the label.
+func suffix(serial string) string {
+	const digits = 6
+	if len(serial) <= digits {
+		return serial
+	}
+	return serial[len(serial)-digits:]
+}
+
+func (d *daemon) showPending(p auth.Pending) {
+	shown := PairingStatus{UserCode: p.UserCode, VerificationURI: p.VerificationURI, VerificationURIComplete: p.VerificationURIComplete, ExpiresAt: p.Expires}
+	d.setPairing(&shown)
+	d.setState(StatePairing, "waits to be approved: farhand approve "+p.UserCode)
+	if err := showCode(d.opts.Screen, shown, time.Now()); err != nil {
+		d.log.Warn("the pairing code could not be shown", "error", err)
+	}
+}
+
+// resume and login are asked for over the local socket.
+
+func (d *daemon) resume() error {
+	d.shim.Wake()
+	d.poke()
+	return nil
+}
+
+func (d *daemon) login(b []byte) error {
+	tokens, err := auth.ParseTokens(b)
+	if err != nil {
+		return err
+	}
+	if err := d.source.Adopt(tokens); err != nil {
+		return err
+	}
+	d.poke()
+	return nil
+}
+
+// forgetPoke drops a wake-up that came while there was nothing to wake.
+func (d *daemon) forgetPoke() {
+	select {
+	case <-d.wake:
+	default:
+	}
+}
+
+func (d *daemon) poke() {
+	select {
+	case d.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (d *daemon) warn() {
+	if d.shell != nil {
+		d.log.Warn("shell is " + shellWarning())
+	}
+}
+
+// connectionChanged is told by the shim.
+func (d *daemon) connectionChanged(s shim.Status) {
+	d.graceLeases(s.Sessions)
+	if s.Phase == shim.Online {
+		if d.setState(StateOnline, "") {
+			d.tell("Online: " + d.config.Platform.String())
+		}
+		return
+	}
+	d.setState(StateConnecting, s.LastError)
+}
+
+// leaseGrace is how long a session keeps its devices without its socket.
+const leaseGrace = 10 * time.Second
+
+// graceLeases gives a session whose socket is lost a while to come back before
+// its devices are free again.
+func (d *daemon) graceLeases(sessions []shim.SessionStatus) {
+	if d.leases == nil {
+		return
+	}
+	for _, s := range sessions {
+		if s.Live {
+			d.leases.Keep(s.ID)
+		} else {
+			d.leases.ReleaseAfter(s.ID, leaseGrace)
+		}
+	}
+}
+
+// tell writes a line for whoever watches the daemon in the foreground.
+func (d *daemon) tell(line string) {
+	if _, err := fmt.Fprintln(d.opts.Screen, line); err != nil {
+		d.log.Debug("nobody reads the screen", "error", err)
+	}
+}
+
+// setState says whether the state is another than before.
+func (d *daemon) setState(s State, detail string) bool {
+	d.mu.Lock()
+	other := d.state != s
+	changed := other || d.detail != detail
+	if other {
+		d.since = time.Now()
+	}
+	d.state, d.detail = s, detail
+	d.mu.Unlock()
+	if changed {
+		d.log.Info("state", "state", string(s), "detail", detail)
+		d.notify.Status(string(s) + ": " + detail)
+	}
+	return other
+}
+
+func (d *daemon) setPairing(p *PairingStatus) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.pairing = p
+}
+
+func (d *daemon) status() Status {
+	head := d.audit.Head()
+	s := Status{
+		Version: version.String(), PID: os.Getpid(), Uptime: time.Since(d.started).Seconds(),
+		Platform: d.config.Platform.String(), MachineID: d.identity.MachineID, DisplayName: identity.DisplayName(d.config.DisplayName),
+		Board: d.identity.Board, StateDir: d.config.StateDir, Roots: d.config.Roots, Capabilities: d.capabilities(),
+		Sessions: []SessionStatus{}, Devices: []wire.HardwareDevice{}, Warnings: []string{},
+		Audit: AuditStatus{Seq: head.Seq, HMAC: head.HMAC, Bytes: d.audit.Size()},
+	}
+	if d.registry != nil {
+		s.Devices = d.registry.List()
+		for _, p := range d.registry.Problems() {
+			s.Warnings = append(s.Warnings, fmt.Sprintf("%s devices: %v", p.Type, p.Err))
+		}
+	}
+	if d.shell != nil {
+		s.Warnings = append(s.Warnings, "shell is "+shellWarning())
+	}
+	if d.shim != nil {
+		c := d.shim.Status()
+		s.ConnectionID, s.Granted, s.LastError = c.ConnectionID, c.Granted, c.LastError
+		if !c.RetryAt.IsZero() {
+			s.RetryAt = &c.RetryAt
+		}
+		for _, x := range c.Sessions {
+			s.Sessions = append(s.Sessions, SessionStatus{ID: x.ID, Root: x.Root, Live: x.Live})
+		}
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s.State, s.Detail, s.Since, s.Pairing = d.state, d.detail, d.since, d.pairing
+	return s
+}

@@ -1,0 +1,247 @@
+package daemon
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"farhand/auth"
+	"farhand/config"
+	"farhand/files"
+	"farhand/internal/version"
+)
+
+// Level is how bad a finding is.
+type Level string
+
+// The levels. Only Fail stands in the daemon's way.
+const (
+	OK   Level = "ok"
+	Info Level = "info"
+	Warn Level = "warn"
+	Fail Level = "fail"
+)
+
+// Finding is one thing that the doctor looked at.
+type Finding struct {
+	Level Level  `json:"level"`
+	About string `json:"about"`
+	Found string `json:"found"`
+	Do    string `json:"do,omitempty"` // what to do about it
+}
+
+// DoctorOptions say what to look at.
+type DoctorOptions struct {
+	Config  config.Config
+	Environ []string
+	Local   Local
+}
+
+// networkPatience bounds the doctor's one request.
+const networkPatience = 10 * time.Second
+
+// Doctor checks everything that the daemon needs and changes nothing.
+func Doctor(ctx context.Context, o DoctorOptions) []Finding {
+	findings := []Finding{
+		{Level: Info, About: "version", Found: version.String()},
+		checkConfig(o.Config),
+		checkRunning(ctx, o.Local),
+		checkState(o.Config.StateDir),
+	}
+	network, clock := checkNetwork(ctx, o.Config)
+	findings = append(findings, clock, network, checkToken(o))
+	findings = append(findings, checkRoots(o.Config)...)
+	findings = append(findings, checkShell(o.Config))
+	return append(findings, checkDevices(ctx, o.Config)...)
+}
+
+func checkConfig(c config.Config) Finding {
+	if c.File == "" {
+		return Finding{Level: Info, About: "configuration", Found: "no file; defaults, environment and flags"}
+	}
+	return Finding{Level: OK, About: "configuration", Found: c.File}
+}
+
+func checkRunning(ctx context.Context, l Local) Finding {
+	s, err := l.Status(ctx)
+	switch {
+	case errors.Is(err, ErrNotRunning):
+		return Finding{Level: Info, About: "daemon", Found: "not running", Do: "start it with: farhandd run"}
+	case errors.Is(err, os.ErrPermission):
+		return Finding{Level: Warn, About: "daemon", Found: "its socket may not be opened by this user", Do: "run the doctor as the daemon's user or as root"}
+	case err != nil:
+		return Finding{Level: Warn, About: "daemon", Found: err.Error()}
+	case s.State == StateHalted:
+		return Finding{Level: Fail, About: "daemon", Found: "halted: " + s.Detail, Do: "let it connect again with: farhandd resume"}
+	case s.State == StateLoginNeeded:
+		return Finding{Level: Fail, About: "daemon", Found: "login needed: " + s.Detail, Do: "farhandd login"}
+	case s.State == StatePairing && s.Pairing != nil:
+		return Finding{Level: Warn, About: "daemon", Found: "waits to be paired", Do: "farhand approve " + s.Pairing.UserCode}
+	default:
+		return Finding{Level: OK, About: "daemon", Found: fmt.Sprintf("%s, pid %d", s.State, s.PID)}
+	}
+}
+
+func checkState(dir string) Finding {
+	info, err := os.Stat(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return Finding{Level: Info, About: "state", Found: dir + " does not exist yet", Do: "the daemon makes it at its first start"}
+	}
+	if err != nil {
+		return Finding{Level: Fail, About: "state", Found: err.Error(), Do: "give the daemon's user access to " + dir}
+	}
+	if info.Mode().Perm()&0o077 != 0 {
+		return Finding{Level: Fail, About: "state", Found: fmt.Sprintf("%s has mode %04o, so others can read its keys", dir, info.Mode().Perm()), Do: "chmod 700 " + dir}
+	}
+	if err := unix.Access(dir, unix.R_OK|unix.W_OK|unix.X_OK); err != nil {
+		return Finding{Level: Fail, About: "state", Found: fmt.Sprintf("%s can't be written: %v", dir, err), Do: "chown it to the daemon's user, or free or remount the disk"}
+	}
+	var fs unix.Statfs_t
+	if err := unix.Statfs(dir, &fs); err == nil {
+		free := fs.Bavail * uint64(fs.Bsize)
+		if free < 64<<20 { // one audit file
+			return Finding{Level: Warn, About: "state", Found: fmt.Sprintf("only %d MiB left for %s", free>>20, dir), Do: "free some space: without it nothing can be recorded, and so nothing done"}
+		}
+	}
+	return Finding{Level: OK, About: "state", Found: dir}
+}
+
+// maxSkew is how far the clock may be off before certificates and tokens
+// become a matter of luck.
+const maxSkew = 5 * time.Minute
+
+// checkNetwork makes one request. Its Date header also tells how far our clock
+// is off, even where the certificate is only refused for that reason.
+func checkNetwork(ctx context.Context, c config.Config) (network, clock Finding) {
+	clock = Finding{Level: Info, About: "clock", Found: time.Now().Format(time.RFC3339) + ", compared with nothing"}
+	network = Finding{Level: OK, About: "network"}
+	client, err := httpClient(c)
+	if err != nil {
+		return Finding{Level: Fail, About: "network", Found: err.Error(), Do: "check tls.ca_file and tls.pin_sha256"}, clock
+	}
+	ctx, cancel := context.WithTimeout(ctx, networkPatience)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.Platform.String(), nil)
+	if err != nil {
+		return Finding{Level: Fail, About: "network", Found: err.Error()}, clock
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		network = Finding{Level: Fail, About: "network", Found: err.Error(), Do: "check the address, the cable or Wi-Fi, and DNS"}
+		if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+			network.Do = "check the clock, tls.ca_file and tls.pin_sha256; pin the relay's CA with the hash that farhand-relay init printed"
+		}
+		if errors.Is(err, syscall.ECONNREFUSED) {
+			network.Do = "nothing listens there: start the relay, or correct platform_url"
+		}
+		return network, clock
+	}
+	resp.Body.Close()
+	network.Found = fmt.Sprintf("%s answers with HTTP %d", c.Platform, resp.StatusCode)
+	if resp.StatusCode >= 500 {
+		network.Level, network.Do = Warn, "the platform is in trouble; the daemon keeps trying"
+	}
+	if date, err := http.ParseTime(resp.Header.Get("Date")); err == nil {
+		skew := time.Since(date).Round(time.Second)
+		clock = Finding{Level: OK, About: "clock", Found: fmt.Sprintf("within %s of the platform's", max(skew.Abs(), time.Second))}
+		if skew.Abs() > maxSkew {
+			clock = Finding{Level: Fail, About: "clock", Found: fmt.Sprintf("%s off the platform's", skew), Do: "set the clock, for example: timedatectl set-ntp true"}
+		}
+	}
+	return network, clock
+}
+
+func checkToken(o DoctorOptions) Finding {
+	store := auth.NewStore(o.Config.StateDir, o.Config.Platform.String(), credentialsDir(o.Environ))
+	tokens, err := store.Load()
+	switch {
+	case errors.Is(err, auth.ErrLoginNeeded):
+		return Finding{Level: Warn, About: "token", Found: "not paired", Do: "farhandd run shows a code, or: farhandd login"}
+	case err != nil:
+		return Finding{Level: Fail, About: "token", Found: err.Error(), Do: "run the doctor as the daemon's user; if the file is broken, remove it and pair again"}
+	case !tokens.Expires.IsZero() && time.Now().After(tokens.Expires):
+		return Finding{Level: OK, About: "token", Found: "the access token has expired; it is renewed at the next connection"}
+	default:
+		return Finding{Level: OK, About: "token", Found: "paired"}
+	}
+}
+
+func checkRoots(c config.Config) []Finding {
+	if len(c.Roots) == 0 {
+		return []Finding{{Level: Warn, About: "roots", Found: "none: no directory is offered", Do: "set roots"}}
+	}
+	forbidden, err := forbiddenPaths(c)
+	if err != nil {
+		return []Finding{{Level: Fail, About: "roots", Found: err.Error()}}
+	}
+	var out []Finding
+	for _, root := range c.Roots {
+		out = append(out, checkRoot(root, c, forbidden))
+	}
+	return out
+}
+
+func checkRoot(root string, c config.Config, forbidden *files.Forbidden) Finding {
+	info, err := os.Stat(root)
+	switch {
+	case errors.Is(err, os.ErrNotExist) && c.DefaultRoot:
+		return Finding{Level: Info, About: "roots", Found: root + " does not exist yet", Do: "the daemon makes it at its first start"}
+	case err != nil:
+		return Finding{Level: Fail, About: "roots", Found: err.Error(), Do: "make the directory or take it out of roots"}
+	case !info.IsDir():
+		return Finding{Level: Fail, About: "roots", Found: root + " is no directory", Do: "take it out of roots"}
+	}
+	if err := forbidden.CheckRoot(root); err != nil {
+		return Finding{Level: Fail, About: "roots", Found: err.Error(), Do: "choose a directory outside of it"}
+	}
+	if err := unix.Access(root, unix.R_OK|unix.W_OK|unix.X_OK); err != nil {
+		return Finding{Level: Fail, About: "roots", Found: fmt.Sprintf("%s: %v", root, err), Do: "give the daemon's user access, or take it out of roots"}
+	}
+	return Finding{Level: OK, About: "roots", Found: root}
+}
+
+func checkShell(c config.Config) Finding {
+	if !c.ShellEnabled {
+		return Finding{Level: OK, About: "shell", Found: "off"}
+	}
+	return Finding{Level: Warn, About: "shell", Found: shellWarning(), Do: "run the daemon as a user that owns nothing else, or turn shell.enabled off"}
+}
+
+// shellWarning says what shell means where no helper of another user runs the
+// commands.
+func shellWarning() string {
+	return fmt.Sprintf("on: commands run as the daemon's own user (uid %d) and may do all it may, reading its keys included; roots do not confine them", os.Getuid())
+}
+
+func checkDevices(ctx context.Context, c config.Config) []Finding {
+	if !c.HardwareEnabled {
+		return []Finding{{Level: OK, About: "devices", Found: "off"}}
+	}
+	registry := newRegistry(c, nil, nil)
+	if err := registry.Refresh(ctx); err != nil {
+		return []Finding{{Level: Warn, About: "devices", Found: err.Error()}}
+	}
+	list := registry.List()
+	available := 0
+	var out []Finding
+	for _, d := range list {
+		if d.Available {
+			available++
+		} else if strings.Contains(d.Reason, "permission") {
+			out = append(out, Finding{Level: Warn, About: "devices", Found: d.ID + ": " + d.Reason, Do: "add the daemon's user to the group of " + filepath.Base(d.Port+d.Chip)})
+		}
+	}
+	for _, p := range registry.Problems() {
+		out = append(out, Finding{Level: Warn, About: "devices", Found: fmt.Sprintf("%s: %v", p.Type, p.Err)})
+	}
+	return append([]Finding{{Level: OK, About: "devices", Found: fmt.Sprintf("%d found, %d available", len(list), available)}}, out...)
+}

@@ -1,0 +1,356 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"farhand/audit"
+	"farhand/device"
+	"farhand/files"
+	"farhand/grant"
+	"farhand/link"
+	"farhand/shell"
+	"farhand/shim"
+	"farhand/wire"
+)
+
+// session is one data session: its root and what its requests may do. The table
+// below is the one place that names every method the daemon serves.
+type session struct {
+	*shim.Session
+	d      *services
+	root   *files.Root
+	forget func() // ends following the policy; nil without hardware
+}
+
+// openSession opens what a data session needs.
+func (d *services) openSession(_ context.Context, s *shim.Session) (shim.Table, io.Closer, error) {
+	root, err := files.Open(s.Root(), d.forbidden)
+	if err != nil {
+		return nil, nil, fmt.Errorf("open the session's root: %w", err)
+	}
+	x := &session{Session: s, d: d, root: root}
+	if d.leases != nil {
+		x.forget = s.OnPolicy(x.endForbidden)
+	}
+	return x.methods(), x, nil
+}
+
+// endForbidden ends the leases that a changed policy no longer allows.
+func (s *session) endForbidden(p *grant.Policy) {
+	ctx, cancel := context.WithTimeout(context.Background(), leaseCloseTime)
+	defer cancel()
+	_, err := s.d.leases.EndWhere(ctx, errGrantRevoked, func(l device.LeaseInfo) bool {
+		return l.Holder.Session == s.ID() && (p.Capability(family(l.Device)) != nil || p.Device(l.Device, "") != nil)
+	})
+	if err != nil {
+		s.d.log.Warn("a device that is no longer allowed was not given back in time", "session", s.ID(), "error", err)
+	}
+}
+
+// errGrantRevoked ends what a changed grant no longer allows.
+var errGrantRevoked = wire.Errorf(wire.CapabilityNotGranted, "the grant for this device was revoked").With("reason", "grant_revoked")
+
+// family is the capability that the device with this canonical id belongs to.
+func family(id string) wire.Capability {
+	typ, _, _ := strings.Cut(id, ":")
+	return wire.HardwareCapability(typ)
+}
+
+// Close ends what the session holds.
+func (s *session) Close() error {
+	err := s.root.Close()
+	if s.d.leases != nil {
+		s.forget()
+		ctx, cancel := context.WithTimeout(context.Background(), leaseCloseTime)
+		defer cancel()
+		err = errors.Join(err, s.d.leases.ReleaseAll(ctx, s.ID()))
+	}
+	return err
+}
+
+// leaseCloseTime bounds waiting for a device to be given back.
+const leaseCloseTime = 2 * time.Second
+
+func (s *session) methods() shim.Table {
+	return shim.Table{
+		wire.TFileStat:   {Handle: shim.Unary(s.stat)},
+		wire.TFileRead:   {Handle: shim.Unary(s.read), Class: link.Answers},
+		wire.TFileList:   {Handle: shim.Unary(s.list)},
+		wire.TFileWrite:  {Handle: s.write},
+		wire.TFileDelete: {Handle: shim.Unary(s.delete)},
+		wire.TFileMove:   {Handle: shim.Unary(s.move)},
+
+		wire.TExecuteCommand:     {Handle: shim.Unary(s.execute)},
+		wire.TLocalLLMCompletion: {Handle: shim.Unary(s.complete)},
+
+		wire.THardwareListRequest: {Handle: shim.Unary(s.d.listHardware)},
+		wire.THardwareOp:          {Handle: shim.Unary(s.hardware), Lane: s.hardwareLane},
+	}
+}
+
+func (s *session) stat(ctx context.Context, c *shim.Call, r wire.FileStat) (any, error) {
+	follow := r.FollowSymlinks == nil || *r.FollowSymlinks
+	return look(s, c, r.Path, func() (any, []audit.Field, error) {
+		answer, t, err := s.root.Stat(ctx, r)
+		return answer, []audit.Field{audit.String("path", t.Path), audit.Bool("follow_symlinks", follow)}, err
+	})
+}
+
+func (s *session) read(ctx context.Context, c *shim.Call, r wire.FileRead) (any, error) {
+	encoding := wire.EncodingUTF8
+	if r.Binary() {
+		encoding = wire.EncodingBase64
+	}
+	return look(s, c, r.Path, func() (any, []audit.Field, error) {
+		answer, t, err := s.root.Read(ctx, r, s.Limits().MaxFileSize)
+		return answer, []audit.Field{
+			audit.String("path", t.Path), audit.String("encoding", encoding), audit.Int("offset", r.Offset),
+			audit.IntOrNull("length", r.Length), audit.Int("size_bytes_returned", t.Bytes),
+		}, err
+	})
+}
+
+func (s *session) list(ctx context.Context, c *shim.Call, r wire.FileList) (any, error) {
+	limit := wire.MaxListEntries
+	if r.MaxEntries != nil {
+		limit = *r.MaxEntries
+	}
+	return look(s, c, r.Path, func() (any, []audit.Field, error) {
+		answer, t, err := s.root.List(ctx, r)
+		return answer, []audit.Field{
+			audit.String("path", t.Path), audit.StringOrNull("glob", r.Glob), audit.Bool("recursive", r.Recursive),
+			audit.Bool("include_hidden", r.IncludeHidden), audit.Int("max_entries", limit), audit.Int("entries_returned", t.Entries),
+		}, err
+	})
+}
+
+func (s *session) write(ctx context.Context, c *shim.Call) (any, error) {
+	r, err := wire.DecodeFileWrite(c.Payload)
+	if err != nil {
+		return nil, err
+	}
+	intent := []audit.Field{
+		audit.String("path", r.Path), audit.String("encoding", r.Encoding), audit.Bool("create_parents", r.CreateParents),
+		audit.Int("size_bytes", len(r.Content)),
+	}
+	return change(s, c, r.Path, intent, func() (any, []audit.Field, error) {
+		t, err := s.root.Write(ctx, r, s.Limits().MaxFileSize)
+		return wire.Ack{OK: true}, []audit.Field{
+			audit.String("path", t.Path), audit.String("encoding", r.Encoding), audit.Bool("create_parents", r.CreateParents),
+			audit.Int("size_bytes_written", t.Bytes),
+		}, err
+	})
+}
+
+func (s *session) delete(ctx context.Context, c *shim.Call, r wire.FileDelete) (any, error) {
+	details := func(path string) []audit.Field {
+		return []audit.Field{audit.String("path", path), audit.Bool("recursive", r.Recursive), audit.Bool("missing_ok", r.MissingOK)}
+	}
+	return change(s, c, r.Path, details(r.Path), func() (any, []audit.Field, error) {
+		t, err := s.root.Delete(ctx, r)
+		return wire.Ack{OK: true}, details(t.Path), err
+	})
+}
+
+func (s *session) move(ctx context.Context, c *shim.Call, r wire.FileMove) (any, error) {
+	details := func(src, dst string) []audit.Field {
+		return []audit.Field{audit.String("src", src), audit.String("dst", dst), audit.Bool("overwrite", r.Overwrite)}
+	}
+	return change(s, c, r.Src, details(r.Src, r.Dst), func() (any, []audit.Field, error) {
+		t, err := s.root.Move(ctx, r)
+		return wire.Ack{OK: true}, details(t.Src, t.Dst), err
+	})
+}
+
+func (s *session) execute(ctx context.Context, c *shim.Call, r wire.ExecuteCommand) (any, error) {
+	if s.d.shell == nil {
+		return nil, wire.Errorf(wire.CapabilityNotGranted, "shell is off on this machine; its owner turns it on with shell.enabled").
+			With("capability", string(wire.Shell)).With("required_capability", string(wire.Shell)).With("ceiling", "config")
+	}
+	cwd := s.Root()
+	if r.Cwd != nil {
+		cwd = *r.Cwd
+	}
+	details := func(dir string, t shell.Trace) []audit.Field {
+		keys := t.EnvKeys
+		if keys == nil {
+			for k := range r.Env {
+				keys = append(keys, k)
+			}
+		}
+		return []audit.Field{
+			audit.StringOrNull("command", r.Command), argvField(r.Argv), audit.String("shell", t.Shell), audit.String("cwd", dir),
+			audit.Strings("env_keys", keys), audit.Float("timeout_seconds", t.Timeout.Seconds()),
+		}
+	}
+	return change(s, c, cwd, details(cwd, shell.Trace{Shell: r.Shell}), func() (any, []audit.Field, error) {
+		dir, canonical, err := s.root.OpenDir(ctx, cwd)
+		if err != nil {
+			return nil, details(cwd, shell.Trace{}), err
+		}
+		defer dir.Close()
+		limits := s.Limits()
+		result, t, err := s.d.shell.Execute(ctx, r, shell.Place{Dir: dir, Path: canonical}, shell.Limits{
+			Timeout: limits.CommandTimeout, OutputBytes: limits.MaxFileSize, AnswerWithin: s.answerWithin(),
+		})
+		if err != nil {
+			return nil, details(canonical, t), err
+		}
+		return result, details(canonical, t), nil
+	})
+}
+
+// answerWithin is how long the platform waits for a command's answer. A relay
+// of ours, known by the grants it sends, waits as long as the command may take.
+func (s *session) answerWithin() time.Duration {
+	if s.Granted().Has(wire.Grants) {
+		return 0
+	}
+	return wire.PlatformTimeout
+}
+
+func argvField(argv []string) audit.Field {
+	if argv == nil {
+		return audit.Null("argv")
+	}
+	return audit.Strings("argv", argv)
+}
+
+func (s *session) complete(ctx context.Context, c *shim.Call, r wire.LocalLLMCompletion) (any, error) {
+	if s.d.llm == nil {
+		return nil, wire.Errorf(wire.CapabilityNotGranted, "the local model is off on this machine; its owner turns it on with llm.enabled").
+			With("capability", string(wire.LocalLLM)).With("required_capability", string(wire.LocalLLM)).With("ceiling", "config")
+	}
+	prompt := 0
+	for _, m := range r.Messages {
+		prompt += utf8.RuneCountInString(m.Content)
+	}
+	stream := r.Stream == nil || *r.Stream
+	details := func(answer wire.LocalLLMResponse) []audit.Field {
+		return []audit.Field{
+			audit.String("model", r.Model), audit.Bool("stream", stream), audit.Int("prompt_chars", prompt),
+			audit.Int("response_chars", utf8.RuneCountInString(answer.Content)), audit.String("finish_reason", answer.FinishReason),
+			audit.IntOrNull("tokens_prompt", answer.Tokens.Prompt), audit.IntOrNull("tokens_completion", answer.Tokens.Completion),
+			audit.IntOrNull("tokens_total", answer.Tokens.Total),
+		}
+	}
+	return change(s, c, "", details(wire.LocalLLMResponse{}), func() (any, []audit.Field, error) {
+		answer, _, err := s.d.llm.Complete(ctx, r, func(chunk wire.LocalLLMChunk) error {
+			return c.Emit(wire.TLocalLLMCompletionChunk, chunk)
+		})
+		return answer, details(answer), err
+	})
+}
+
+func (s *session) hardware(ctx context.Context, c *shim.Call, r wire.HardwareOp) (any, error) {
+	if s.d.dispatch == nil {
+		return nil, wire.Errorf(wire.FeatureNotSupported, "hardware is off on this machine").With("op", r.Op).With("feature", "hardware")
+	}
+	id := s.d.dispatch.CanonicalID(r.Device)
+	details := func(t device.Trace) []audit.Field {
+		if t.Device == "" {
+			t.Device = id
+		}
+		return []audit.Field{
+			audit.String("device", t.Device), audit.String("op", r.Op), audit.Bool("hold", r.Hold),
+			audit.Int("bytes_out", t.BytesOut), audit.Int("bytes_in", t.BytesIn),
+		}
+	}
+	// Even reading takes bytes away from whoever reads next, so every
+	// operation is recorded before it happens.
+	return change(s, c, "", details(device.Trace{}), func() (any, []audit.Field, error) {
+		answer, t, err := s.d.dispatch.Do(ctx, device.Caller{Session: s.ID(), Holder: s.Holder(), Allow: s.allowDevice}, r)
+		return answer, details(t), err
+	})
+}
+
+// hardwareLane keeps operations on one device in the order of the wire,
+// whatever name they call it by.
+func (s *session) hardwareLane(c *shim.Call) string {
+	var name struct {
+		Device string `json:"device"`
+	}
+	if s.d.dispatch == nil || wire.Decode(c.Payload, &name) != nil {
+		return ""
+	}
+	return s.d.dispatch.CanonicalID(name.Device)
+}
+
+// allowDevice is asked before a device is touched: the family must be granted
+// on this socket, and no ceiling may forbid the device or the operation.
+func (s *session) allowDevice(id, op string) error {
+	need := family(id)
+	if !s.Granted().Has(need) {
+		return wire.Errorf(wire.CapabilityNotGranted, "%s is not granted", need).
+			With("capability", string(need)).With("required_capability", string(need)).With("device", id)
+	}
+	policy := s.Policy()
+	if err := policy.Capability(need); err != nil {
+		return err
+	}
+	return policy.Device(id, op)
+}
+
+// look runs an operation that only reads and records it before its answer
+// leaves: what was not recorded is not told.
+func look(s *session, c *shim.Call, path string, f func() (any, []audit.Field, error)) (any, error) {
+	start := time.Now()
+	answer, details, err := f()
+	if e := s.record(c, path, details, time.Since(start), nil, err); e != nil {
+		return nil, e
+	}
+	return answer, err
+}
+
+// change runs an operation that changes something: its intent is recorded
+// before the effect, its outcome after it.
+func change(s *session, c *shim.Call, path string, intent []audit.Field, f func() (any, []audit.Field, error)) (any, error) {
+	entry := audit.Entry{
+		SessionID: s.ID(), RequestID: c.ID, Op: string(c.Type),
+		Details: append(intent, audit.String("phase", audit.PhaseIntent)),
+		Result:  audit.Result{OK: true},
+	}
+	if err := s.d.audit.Append(entry); err != nil {
+		return nil, notRecorded(err)
+	}
+	start := time.Now()
+	answer, details, err := f()
+	var ended *wire.CommandResult
+	if r, ok := answer.(wire.CommandResult); ok && err == nil {
+		ended = &r
+	}
+	if e := s.record(c, path, details, time.Since(start), ended, err); e != nil {
+		return nil, e
+	}
+	return answer, err
+}
+
+func (s *session) record(c *shim.Call, path string, details []audit.Field, took time.Duration, ended *wire.CommandResult, err error) error {
+	entry := audit.Entry{SessionID: s.ID(), RequestID: c.ID, Op: string(c.Type), Details: details, Result: audit.ResultOf(err, took)}
+	if ended != nil {
+		entry.Result.ExitCode = &ended.ExitCode
+	}
+	if ended != nil && ended.TimedOut {
+		entry.Result.OK, entry.Result.ErrorCode = false, wire.CommandTimeout
+	}
+	switch code := wire.CodeOf(err); code {
+	case wire.PathOutsideAllowedRoot, wire.PathInvalidChars, wire.PathReservedName:
+		entry.Op = audit.OpJailViolation
+		entry.Details = []audit.Field{audit.String("code", string(code)), audit.String("path", path), audit.String("attempted_op", string(c.Type))}
+	}
+	if err := s.d.audit.Append(entry); err != nil {
+		return notRecorded(err)
+	}
+	return nil
+}
+
+// notRecorded refuses what can't be recorded.
+func notRecorded(err error) error {
+	return wire.Errorf(wire.CodeOf(err), "refused, since the audit log can't be written: %v", err).With("reason", "audit_failed")
+}

@@ -1,0 +1,331 @@
+package daemon
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"farhand/audit"
+	"farhand/config"
+	"farhand/device"
+	"farhand/files"
+	"farhand/grant"
+	"farhand/identity"
+	"farhand/internal/pinned"
+	"farhand/internal/version"
+	"farhand/llm"
+	"farhand/shell"
+	"farhand/sim"
+	"farhand/wire"
+)
+
+// services are the daemon's parts. They are made once and closed in the reverse
+// order.
+type services struct {
+	config    config.Config
+	log       *slog.Logger
+	identity  identity.Identity
+	audit     *audit.Log
+	auditKey  []byte
+	grants    *grant.Store
+	forbidden *files.Forbidden
+	shell     *shell.Service // nil: off
+	llm       *llm.Service   // nil: off
+	registry  *device.Registry
+	leases    *device.Leases     // nil: hardware is off
+	dispatch  *device.Dispatcher // nil: hardware is off
+	ceiling   wire.Ceiling
+
+	closers []io.Closer
+}
+
+// ConfigError is a configuration that reads well and can't be used here: the
+// daemon exits with 78.
+type ConfigError struct{ Reason error }
+
+func (e *ConfigError) Error() string { return "configuration: " + e.Reason.Error() }
+func (e *ConfigError) Unwrap() error { return e.Reason }
+
+// AuditPath is the audit log in a state directory.
+func AuditPath(stateDir string) string { return filepath.Join(stateDir, "audit.log") }
+
+// AuditKey reads the key that the audit log and the root grants are signed with.
+func AuditKey(stateDir string) ([]byte, error) {
+	return audit.ReadKey(filepath.Join(stateDir, "audit.key"))
+}
+
+// open makes all parts. What it made is closed again if one fails.
+func open(ctx context.Context, o Options) (_ *services, err error) {
+	d := &services{config: o.Config, log: o.Log}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, d.Close())
+		}
+	}()
+	lock, err := identity.LockStateDir(o.Config.StateDir)
+	if err != nil {
+		return nil, err
+	}
+	d.closers = append(d.closers, lock)
+	for _, step := range []func(context.Context, Options) error{
+		d.openRoots, d.openIdentity, d.openAudit, d.openGrants, d.openShell, d.openHardware, d.openLLM,
+	} {
+		if err := step(ctx, o); err != nil {
+			return nil, err
+		}
+	}
+	caps := []wire.Capability(d.capabilities())
+	d.ceiling = wire.Ceiling{Capabilities: &caps, Roots: &o.Config.Roots}
+	return d, nil
+}
+
+// Close closes all parts, the last made first.
+func (d *services) Close() error {
+	var errs []error
+	for i := len(d.closers) - 1; i >= 0; i-- {
+		errs = append(errs, d.closers[i].Close())
+	}
+	return errors.Join(errs...)
+}
+
+// bootPartitions are where a Raspberry Pi's boot partition may be mounted.
+var bootPartitions = []string{"/boot/firmware", "/boot"}
+
+// forbiddenPaths is what files can never reach, whatever the roots say.
+func forbiddenPaths(c config.Config) (*files.Forbidden, error) {
+	paths := append([]string{c.StateDir, "/proc", "/sys", "/dev", "/run"}, bootPartitions...)
+	if c.File != "" {
+		paths = append(paths, c.File)
+	}
+	if c.CAFile != "" {
+		paths = append(paths, c.CAFile)
+	}
+	return files.NewForbidden(paths...)
+}
+
+// openRoots makes the default root on the first run and refuses what may not be
+// one.
+func (d *services) openRoots(_ context.Context, o Options) error {
+	var err error
+	if d.forbidden, err = forbiddenPaths(o.Config); err != nil {
+		return fmt.Errorf("protected paths: %w", err)
+	}
+	for i, root := range o.Config.Roots {
+		if o.Config.DefaultRoot {
+			if err := os.MkdirAll(root, 0o755); err != nil {
+				return &ConfigError{fmt.Errorf("make the default root: %w", err)}
+			}
+		}
+		canonical, err := filepath.EvalSymlinks(root)
+		if err != nil {
+			return &ConfigError{fmt.Errorf("roots: %w; make the directory or take it out of roots", err)}
+		}
+		if err := d.forbidden.CheckRoot(canonical); err != nil {
+			return &ConfigError{fmt.Errorf("roots: %s: %w", root, err)}
+		}
+		o.Config.Roots[i] = canonical
+	}
+	return nil
+}
+
+func (d *services) openIdentity(ctx context.Context, o Options) error {
+	id, err := identity.MachineID(ctx, identity.Options{StateDir: o.Config.StateDir, Override: o.Config.MachineID})
+	if err != nil {
+		return fmt.Errorf("machine id: %w", err)
+	}
+	if id.Changed {
+		d.log.Warn("this card is in another board than before: it has a new identity and must be paired anew", "machine_id", id.MachineID)
+	}
+	d.identity = id
+	return nil
+}
+
+func (d *services) openAudit(_ context.Context, o Options) error {
+	key, err := audit.LoadKey(filepath.Join(o.Config.StateDir, "audit.key"))
+	if err != nil {
+		return &ConfigError{err}
+	}
+	d.auditKey = key
+	d.audit, err = audit.Open(audit.Options{
+		Path: AuditPath(o.Config.StateDir), Key: key, MachineID: d.identity.MachineID, ShimVersion: version.String(), Log: o.Log,
+	})
+	if err != nil {
+		return &ConfigError{err}
+	}
+	d.closers = append(d.closers, d.audit)
+	start := audit.Entry{
+		Op: audit.OpShimStart, Result: audit.Result{OK: true},
+		Details: []audit.Field{audit.String("shim_version", version.String()), audit.Bool("machine_changed", d.identity.Changed)},
+	}
+	if err := d.audit.Append(start); err != nil {
+		return fmt.Errorf("the start can't be recorded: %w", err)
+	}
+	return nil
+}
+
+func (d *services) openGrants(_ context.Context, o Options) error {
+	store, err := grant.Open(grant.Options{
+		Dir: o.Config.StateDir, Key: d.auditKey, MachineID: d.identity.MachineID, Forbidden: d.forbidden.CheckRoot,
+	})
+	if err != nil {
+		return fmt.Errorf("root grants: %w", err)
+	}
+	d.grants = store
+	return nil
+}
+
+func (d *services) openShell(_ context.Context, o Options) error {
+	if !o.Config.ShellEnabled {
+		return nil
+	}
+	runner, err := shell.NewLocal(shell.LocalConfig{Log: o.Log})
+	if err != nil {
+		return fmt.Errorf("shell: %w", err)
+	}
+	d.closers = append(d.closers, runner)
+	d.shell = shell.New(shell.Config{
+		Timeout: o.Config.Limits.CommandTimeout, PerMinute: o.Config.Limits.CommandsPerMinute,
+		Environ: o.Environ, Runner: runner, Log: o.Log,
+	})
+	return nil
+}
+
+func (d *services) openHardware(ctx context.Context, o Options) error {
+	if !o.Config.HardwareEnabled {
+		return nil
+	}
+	var bench *sim.Bench
+	if o.Config.Sim {
+		var err error
+		if bench, err = sim.Open("", o.Log); err != nil {
+			return fmt.Errorf("simulated bench: %w", err)
+		}
+		d.closers = append(d.closers, bench)
+	}
+	d.registry = newRegistry(o.Config, bench, o.Log)
+	d.leases = device.NewLeases(device.LeaseOptions{Idle: o.Config.LeaseIdle, Log: o.Log})
+	d.closers = append(d.closers, d.leases)
+	d.dispatch = device.NewDispatcher(d.registry, d.leases)
+	return d.registry.Refresh(ctx)
+}
+
+func (d *services) openLLM(_ context.Context, o Options) error {
+	if !o.Config.LLMEnabled {
+		return nil
+	}
+	var err error
+	if d.llm, err = llm.New(llm.Config{URL: o.Config.LLMURL.String(), Log: o.Log}); err != nil {
+		return &ConfigError{fmt.Errorf("llm.url: %w", err)}
+	}
+	return nil
+}
+
+// capabilities is everything that this machine offers, as the configuration
+// has it. The local model is offered while it has models.
+func (d *services) capabilities() wire.Capabilities {
+	caps := wire.Capabilities{wire.Files, wire.Grants, wire.AuditAnchor}
+	if d.shell != nil {
+		caps = append(caps, wire.Shell)
+	}
+	if d.llm != nil {
+		caps = append(caps, wire.LocalLLM)
+	}
+	if d.dispatch != nil {
+		caps = append(caps, wire.HardwareSerial, wire.HardwareUSB, wire.HardwareGPIO, wire.HardwareI2C, wire.HardwareSPI, wire.HardwarePrinter)
+	}
+	return caps
+}
+
+// modelPatience bounds the look at the local model before a HELLO.
+const modelPatience = 500 * time.Millisecond
+
+// hello is what the machine says about itself.
+func (d *services) hello(ctx context.Context, _ wire.Channel, _ string) (wire.Hello, error) {
+	arch, err := identity.Arch()
+	if err != nil {
+		return wire.Hello{}, err
+	}
+	h := wire.Hello{
+		ShimVersion:  version.String(),
+		MachineID:    d.identity.MachineID,
+		DisplayName:  identity.DisplayName(d.config.DisplayName),
+		Platform:     identity.Platform(),
+		Arch:         arch,
+		BootID:       d.identity.BootID,
+		Capabilities: d.capabilities(),
+	}
+	if d.registry != nil {
+		h.HardwareDevices = d.registry.List()
+	}
+	if d.llm != nil {
+		probe, cancel := context.WithTimeout(ctx, modelPatience)
+		defer cancel()
+		h.LocalLLMModels, _ = d.llm.Models(probe) // failing or none: not offered
+		if len(h.LocalLLMModels) == 0 {
+			h.Capabilities = without(h.Capabilities, wire.LocalLLM)
+		}
+	}
+	return h, nil
+}
+
+func without(caps wire.Capabilities, c wire.Capability) wire.Capabilities {
+	var out wire.Capabilities
+	for _, x := range caps {
+		if x != c {
+			out = append(out, x)
+		}
+	}
+	return out
+}
+
+// tlsConfig trusts what the configuration says: the system's authorities, those
+// of a file, or exactly one pinned certificate as root.
+func tlsConfig(c config.Config) (*tls.Config, error) {
+	var roots *x509.CertPool
+	if c.CAFile != "" {
+		pem, err := os.ReadFile(c.CAFile)
+		if err != nil {
+			return nil, &ConfigError{fmt.Errorf("tls.ca_file: %w", err)}
+		}
+		roots = x509.NewCertPool()
+		if !roots.AppendCertsFromPEM(pem) {
+			return nil, &ConfigError{fmt.Errorf("tls.ca_file: %s holds no certificate in PEM", c.CAFile)}
+		}
+	}
+	t, err := pinned.Config(c.Platform.Hostname(), c.PinSHA256, roots)
+	if err != nil {
+		return nil, &ConfigError{fmt.Errorf("tls.pin_sha256: %w", err)}
+	}
+	return t, nil
+}
+
+// httpClient is for everything but the sockets.
+func httpClient(c config.Config) (*http.Client, error) {
+	t, err := tlsConfig(c)
+	if err != nil {
+		return nil, err
+	}
+	transport := &http.Transport{TLSClientConfig: t, Proxy: http.ProxyFromEnvironment, MaxIdleConns: 2, IdleConnTimeout: 30 * time.Second, TLSHandshakeTimeout: 15 * time.Second}
+	return &http.Client{Transport: transport, Timeout: 30 * time.Second}, nil
+}
+
+// credentialsDir is where systemd put the unit's credentials.
+func credentialsDir(environ []string) string { return getenv(environ, "CREDENTIALS_DIRECTORY") }
+
+func getenv(environ []string, name string) string {
+	for _, pair := range environ {
+		if n, v, _ := strings.Cut(pair, "="); n == name {
+			return v
+		}
+	}
+	return ""
+}
