@@ -18,26 +18,18 @@ type history struct {
 
 // interval is the life of one command's leader.
 type interval struct {
-	history *history
-	pid     int // 0 until it is known
-	from    time.Duration
-	to      time.Duration // valid once it has ended
+	from time.Duration
+	to   time.Duration // valid once it has ended
 }
 
 // begin is called before the fork, so that no process of the command is older
 // than the interval.
 func (h *history) begin() *interval {
-	i := &interval{history: h, from: sinceBoot()}
+	i := &interval{from: sinceBoot()}
 	h.mu.Lock()
 	h.running = append(h.running, i)
 	h.mu.Unlock()
 	return i
-}
-
-func (i *interval) started(pid int) {
-	i.history.mu.Lock()
-	i.pid = pid
-	i.history.mu.Unlock()
 }
 
 func (h *history) end(i *interval) {
@@ -53,21 +45,6 @@ func (h *history) end(i *interval) {
 		oldest = min(oldest, r.from)
 	}
 	h.ended = slices.DeleteFunc(h.ended, func(e *interval) bool { return e.to < oldest })
-}
-
-// leaders are the pids of running commands. If pending, one is being started
-// whose pid isn't known yet.
-func (h *history) leaders() (pids map[int]bool, pending bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	pids = make(map[int]bool, len(h.running))
-	for _, r := range h.running {
-		if r.pid == 0 {
-			pending = true
-		}
-		pids[r.pid] = true
-	}
-	return pids, pending
 }
 
 // onlyDuring says whether at that time no other command than i ran, so that

@@ -33,7 +33,7 @@ type LocalConfig struct {
 type Local struct {
 	devNull *os.File
 	cgroups *cgroups // nil: by process tree
-	orphans *orphans // nil with cgroups
+	orphans *orphans
 	history *history
 	log     *slog.Logger
 }
@@ -68,16 +68,16 @@ func NewLocal(c LocalConfig) (*Local, error) {
 		if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 			c.Log.Warn("can't become subreaper, processes that daemonise themselves outlive their command", "err", err)
 		}
-		l.orphans = startOrphans(l.history)
 	}
+	// Also with cgroups: as the first process of a container we inherit orphans
+	// without having asked for them.
+	l.orphans = startOrphans()
 	return l, nil
 }
 
 // Close implements Runner.
 func (l *Local) Close() error {
-	if l.orphans != nil {
-		l.orphans.close()
-	}
+	l.orphans.close()
 	if l.cgroups != nil {
 		l.cgroups.close()
 	}
@@ -109,6 +109,8 @@ func (l *Local) Start(_ context.Context, spec Spec) (Process, error) {
 		Files: []uintptr{stdin.Fd(), spec.Stdout.Fd(), spec.Stderr.Fd()},
 		Sys:   &syscall.SysProcAttr{Setsid: true},
 	}
+	pidfd := -1
+	attr.Sys.PidFD = &pidfd
 	if spec.Dir != nil {
 		// The child goes there before its descriptors are closed.
 		attr.Dir = "/proc/self/fd/" + strconv.Itoa(int(spec.Dir.Fd()))
@@ -130,8 +132,7 @@ func (l *Local) Start(_ context.Context, spec Spec) (Process, error) {
 		}
 		return nil, &os.PathError{Op: "exec", Path: program, Err: err}
 	}
-	begun.started(pid)
-	p := &process{local: l, pid: pid, begun: begun, group: group, exited: make(chan struct{})}
+	p := &process{local: l, pid: pid, pidfd: pidfd, begun: begun, group: group, exited: make(chan struct{})}
 	go p.wait()
 	return p, nil
 }
@@ -140,6 +141,9 @@ func (l *Local) Start(_ context.Context, spec Spec) (Process, error) {
 type process struct {
 	local *Local
 	pid   int
+	// pidfd isn't used for anything but heldPids, which finds it in this
+	// process' table of descriptors; -1 before Linux 5.2.
+	pidfd int
 	begun *interval
 	group *cgroup // nil: by process tree
 
@@ -229,6 +233,9 @@ func (p *process) collect() Status {
 		if _, err = unix.Wait4(p.pid, &ws, 0, nil); err != unix.EINTR {
 			break
 		}
+	}
+	if p.pidfd >= 0 {
+		unix.Close(p.pidfd)
 	}
 	p.local.history.end(p.begun)
 	if p.group != nil {

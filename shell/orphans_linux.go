@@ -12,11 +12,10 @@ import (
 // descendants and must collect them when they end, or they stay as zombies.
 //
 // Children that somebody else in this process started must not be taken from
-// them. So only a child outside our own session is collected, no leader of a
-// running command, and only if it was found dead twice, a second apart: whoever
-// waits for it has had its time.
+// them. So only a child is collected that is outside our own session, for which
+// nobody here holds a pidfd, and which was found dead twice, a second apart:
+// whoever waits for it has had its time.
 type orphans struct {
-	history *history
 	stop    chan struct{}
 	stopped chan struct{}
 }
@@ -24,8 +23,8 @@ type orphans struct {
 // sweepPause is the time between two looks, and the most often that we look.
 const sweepPause = time.Second
 
-func startOrphans(h *history) *orphans {
-	o := &orphans{history: h, stop: make(chan struct{}), stopped: make(chan struct{})}
+func startOrphans() *orphans {
+	o := &orphans{stop: make(chan struct{}), stopped: make(chan struct{})}
 	died := make(chan os.Signal, 1)
 	signal.Notify(died, unix.SIGCHLD)
 	go func() {
@@ -70,13 +69,11 @@ func (o *orphans) sweep(suspects map[int]time.Duration) map[int]time.Duration {
 		return nil
 	}
 	own, _ := unix.Getsid(0)
-	leaders, pending := o.history.leaders()
-	if pending {
-		return suspects
-	}
 	next := make(map[int]time.Duration)
-	for _, p := range processTable() {
-		if p.ppid != os.Getpid() || !p.dead() || p.session == own || leaders[p.pid] {
+	all := processTable()
+	held := heldPids()
+	for _, p := range all {
+		if p.ppid != os.Getpid() || !p.dead() || p.session == own || held[p.pid] {
 			continue
 		}
 		if born, known := suspects[p.pid]; known && born == p.born {

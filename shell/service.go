@@ -120,7 +120,9 @@ type Trace struct {
 func (s *Service) Execute(ctx context.Context, cmd wire.ExecuteCommand, place Place, limits Limits) (wire.CommandResult, Trace, error) {
 	started := time.Now()
 	var trace Trace
-
+	if ctx.Err() != nil {
+		return wire.CommandResult{}, trace, context.Cause(ctx)
+	}
 	timeout, err := s.timeoutFor(cmd.TimeoutSeconds, limits)
 	if err != nil {
 		return wire.CommandResult{}, trace, err

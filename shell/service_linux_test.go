@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -345,11 +346,11 @@ func TestTimeoutKillsTheTree(t *testing.T) {
 	eachWay(t, func(t *testing.T, cgroup string) {
 		leak.Check(t)
 		b := newBench(t, cgroup, Config{})
-		result := b.run(within(line(stubborn), 0.5))
+		result := b.run(within(line(stubborn), 0.3))
 		if !result.TimedOut || result.ExitCode != -1 || result.Stdout != "started\n" {
 			t.Errorf("result %+v", result)
 		}
-		if result.DurationSeconds < 0.5 || result.DurationSeconds > 3 {
+		if result.DurationSeconds < 0.3 || result.DurationSeconds > 3 {
 			t.Errorf("took %v s", result.DurationSeconds)
 		}
 		for _, pid := range b.pids("pids", 6) {
@@ -476,7 +477,7 @@ func TestBackgroundLivesOn(t *testing.T) {
 // What a command wrote before it ended is never lost, even if its pipe lives on.
 func TestNothingLost(t *testing.T) {
 	b := newBench(t, "none", Config{})
-	for range 20 {
+	for range 5 {
 		result := b.run(line(`sleep 1 & head -c 60000 /dev/zero | tr '\0' x`))
 		if len(result.Stdout) != 60000 {
 			t.Fatalf("%d bytes of 60000", len(result.Stdout))
@@ -497,16 +498,34 @@ func TestOrphansAreReaped(t *testing.T) {
 	}
 }
 
-// Another part of this process may start programs its own way meanwhile.
-func TestForeignChildrenKeepTheirStatus(t *testing.T) {
+// Another part of this process may start programs its own way meanwhile: they
+// are neither killed nor collected from under it.
+func TestForeignChildren(t *testing.T) {
 	b := newBench(t, "none", Config{})
-	foreign := exec.Command("sleep", "0.2")
+	other := newBench(t, "none", Config{}) // of another daemon in this process
+	ctx, cancel := context.WithCancel(t.Context())
+	victim := make(chan struct{})
+	go func() {
+		defer close(victim)
+		b.Execute(ctx, line("echo $$ >pids; setsid sleep 300"), b.at, Limits{})
+	}()
+	b.pids("pids", 1)
+
+	foreign := exec.Command("sleep", "0.5")
+	foreign.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := foreign.Start(); err != nil {
 		t.Fatal(err)
 	}
-	b.run(within(line(`setsid sleep 300`), 0.1))
+	neighbour := make(chan wire.CommandResult)
+	go func() { neighbour <- other.run(line("echo $$ >pids; sleep 0.5; echo fine")) }()
+	other.pids("pids", 1)
+	cancel()
+	<-victim
 	if err := foreign.Wait(); err != nil {
 		t.Errorf("foreign child: %v", err)
+	}
+	if got := <-neighbour; got.Stdout != "fine\n" || got.ExitCode != 0 {
+		t.Errorf("other daemon's command: %+v", got)
 	}
 }
 

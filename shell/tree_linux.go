@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -16,6 +17,10 @@ import (
 // session of its own, if it was born while no other command ran. With several
 // commands running at once an orphan in a session of its own can't be told
 // apart and is left alone: only a cgroup is exact.
+//
+// A direct child of ours is an orphan unless somebody in this process started
+// it. Whoever did (a Local, os/exec) holds a pidfd for it until it is collected,
+// from the very moment of the fork on, so the table of descriptors tells.
 
 // proc is one line of the process table.
 type proc struct {
@@ -107,7 +112,7 @@ func commandProcs(leader int, begun *interval, h *history) []proc {
 	for _, p := range all {
 		children[p.ppid] = append(children[p.ppid], p)
 	}
-	leaders, _ := h.leaders()
+	held := heldPids()
 	own, _ := unix.Getsid(0)
 
 	var found []proc
@@ -130,13 +135,43 @@ func commandProcs(leader int, begun *interval, h *history) []proc {
 	}
 	for _, p := range children[os.Getpid()] {
 		switch {
-		case p.session == own, leaders[p.session]:
+		case p.session == own, held[p.pid], held[p.session]:
 			// a child that somebody else here started, or another command's
+		case !held[leader]:
+			// no pidfds here, so nothing is certain
 		case h.onlyDuring(begun, p.born):
 			add(p)
 		}
 	}
 	return found
+}
+
+// heldPids are the processes for which this process has a pidfd.
+func heldPids() map[int]bool {
+	held := make(map[int]bool)
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return held
+	}
+	for _, e := range entries {
+		// Its target is anon_inode:[pidfd], or pidfd:[N] since Linux 6.9.
+		target, err := os.Readlink("/proc/self/fd/" + e.Name())
+		if err != nil || !strings.Contains(target, "pidfd") {
+			continue
+		}
+		info, err := os.ReadFile("/proc/self/fdinfo/" + e.Name())
+		if err != nil {
+			continue
+		}
+		for line := range bytes.Lines(info) {
+			if value, ok := bytes.CutPrefix(line, []byte("Pid:")); ok {
+				if pid, err := strconv.Atoi(string(bytes.TrimSpace(value))); err == nil && pid > 0 {
+					held[pid] = true
+				}
+			}
+		}
+	}
+	return held
 }
 
 // processTable reads /proc. What vanishes meanwhile is left out.
