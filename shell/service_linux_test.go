@@ -507,7 +507,7 @@ func TestForeignChildren(t *testing.T) {
 	victim := make(chan struct{})
 	go func() {
 		defer close(victim)
-		b.Execute(ctx, line("echo $$ >pids; setsid sleep 300"), b.at, Limits{})
+		b.Execute(ctx, line("echo $$ >pids; setsid sleep 300 & wait"), b.at, Limits{})
 	}()
 	b.pids("pids", 1)
 
