@@ -1,0 +1,45 @@
+package relay
+
+import (
+	"fmt"
+	"log/slog"
+	"path/filepath"
+
+	"farhand/audit"
+	"farhand/internal/version"
+	"farhand/relay/oauth"
+)
+
+// auditName stands for the relay where a device's log has its machine id.
+const auditName = "farhand-relay"
+
+// AuditPaths are the audit log of a data directory and its key, for
+// audit.Verify.
+func AuditPaths(dataDir string) (log, key string) {
+	return filepath.Join(dataDir, "audit.log"), filepath.Join(dataDir, "audit.key")
+}
+
+func openAudit(dataDir string, log *slog.Logger) (*audit.Log, error) {
+	path, keyPath := AuditPaths(dataDir)
+	key, err := audit.LoadKey(keyPath)
+	if err != nil {
+		return nil, fmt.Errorf("relay: %w", err)
+	}
+	return audit.Open(audit.Options{Path: path, Key: key, MachineID: auditName, ShimVersion: version.String(), Log: log})
+}
+
+// recorder writes the authority's events to the audit log.
+func recorder(l *audit.Log) func(oauth.Event) error {
+	return func(e oauth.Event) error {
+		var details []audit.Field
+		for _, f := range []struct{ key, value string }{
+			{"owner", e.Owner}, {"holder", e.Holder}, {"machine_id", e.Machine}, {"family", e.Family},
+			{"subject", e.Subject}, {"address", e.Address}, {"reason", e.Reason},
+		} {
+			if f.value != "" {
+				details = append(details, audit.String(f.key, f.value))
+			}
+		}
+		return l.Append(audit.Entry{Op: e.Op, Details: details, Result: audit.Result{OK: !e.Refused}})
+	}
+}

@@ -1,0 +1,323 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"farhand/audit"
+	"farhand/internal/version"
+	"farhand/relay/oauth"
+	"farhand/relay/route"
+	"farhand/relay/store"
+)
+
+// DefaultListen is loopback: a relay that the network can reach is a decision.
+const DefaultListen = "127.0.0.1:7443"
+
+const (
+	// Times and sizes of the HTTP server. A request's headers and body must be
+	// there soon; upgraded sockets have times of their own (relay/route).
+	readHeaderTimeout = 10 * time.Second
+	readTimeout       = 30 * time.Second
+	writeTimeout      = 2 * time.Minute // audit/verify waits for a device
+	idleTimeout       = 2 * time.Minute
+	maxHeader         = 16 << 10 // bytes; the longest of ours is a consent URL
+	// shutdownTime is how long requests and sockets may take to end.
+	shutdownTime = 10 * time.Second
+)
+
+// ErrConfig marks errors that only another configuration mends.
+var ErrConfig = errors.New("bad configuration")
+
+// Config is what a Relay needs. DataDir and Log must be set.
+type Config struct {
+	Listen   string       // host:port; empty: DefaultListen
+	Listener net.Listener // instead of Listen
+	DataDir  string       // made if it isn't there, mode 0700
+	// PublicURL is where devices and browsers reach the relay. Empty: the name
+	// in the certificate, or the loopback address, with the port listened on.
+	PublicURL string
+	// TLSCert and TLSKey are PEM files, read again when they change. Empty:
+	// what Init made in the data directory, else plain HTTP, on loopback only.
+	TLSCert, TLSKey string
+	// TrustedProxies may say in X-Forwarded-For whom they speak for.
+	TrustedProxies []netip.Prefix
+	Passphrases    oauth.Argon2 // zero: the default cost
+	Log            *slog.Logger
+}
+
+// Relay is a relay that listens. Run serves; Close ends one that was never run.
+type Relay struct {
+	cfg      Config
+	log      *slog.Logger
+	store    *store.Bolt
+	audit    *audit.Log
+	auth     *oauth.Server
+	router   *route.Server
+	certs    *certificates // nil: plain
+	listener net.Listener
+	admin    net.Listener
+	url      string
+	first    *oauth.Setup
+}
+
+// New opens the data directory and listens. Errors that only another
+// configuration mends wrap ErrConfig; store.ErrLocked, wrapped, if another relay
+// uses the directory.
+func New(ctx context.Context, cfg Config) (_ *Relay, err error) {
+	r := &Relay{cfg: cfg, log: cfg.Log}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, r.Close())
+		}
+	}()
+	if cfg.DataDir == "" {
+		return nil, fmt.Errorf("no data directory: %w", ErrConfig)
+	}
+	if r.store, err = store.OpenBolt(filepath.Join(cfg.DataDir, "relay.db")); err != nil {
+		return nil, err
+	}
+	if r.certs, err = loadCertificates(cfg); err != nil {
+		return nil, err
+	}
+	if err = r.listen(); err != nil {
+		return nil, err
+	}
+	if r.url, err = r.publicURL(); err != nil {
+		return nil, err
+	}
+	if err = rememberURL(ctx, r.store, r.url); err != nil {
+		return nil, err
+	}
+	if r.audit, err = openAudit(cfg.DataDir, cfg.Log); err != nil {
+		return nil, err
+	}
+	r.auth, err = oauth.New(ctx, oauth.Config{
+		Store: r.store, PublicURL: r.url, Passphrases: cfg.Passphrases, Record: recorder(r.audit), Log: cfg.Log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	r.router = route.New(route.Config{Authority: r.auth, Store: r.store, Log: cfg.Log})
+	r.auth.Connect(r.router)
+	setup, needed, err := r.auth.FirstSetup(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if needed {
+		r.first = &setup
+	}
+	if r.admin, err = listenAdmin(cfg.DataDir); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// URL is where the relay is reached.
+func (r *Relay) URL() string { return r.url }
+
+// CASHA256 is what clients pin if the relay made its own CA: the lower-case hex
+// SHA-256 of the CA certificate's DER. Empty otherwise.
+func (r *Relay) CASHA256() string {
+	if r.certs == nil {
+		return ""
+	}
+	return r.certs.caSHA256
+}
+
+// FirstSetup is the one-time setup token for the first owner, new with every
+// start until there is an owner; nil if there is one.
+func (r *Relay) FirstSetup() *oauth.Setup { return r.first }
+
+// Announce prints for a person where the relay is and how the first owner sets
+// up. The setup token is a secret: w is the terminal, not a log.
+func (r *Relay) Announce(w io.Writer) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "farhand-relay %s: %s\n", version.String(), r.url)
+	if sum := r.CASHA256(); sum != "" {
+		fmt.Fprintf(&b, "ca_sha256: %s\n", sum)
+	}
+	if r.first != nil {
+		fmt.Fprintf(&b, "No owner yet. Open the link once, or give the token to farhand login --setup:\nsetup link: %s\nsetup token: %s\n",
+			r.first.Link, r.first.Token)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// Run serves until ctx ends, then closes every socket with 1012 so that both
+// sides come back to the next relay, and closes the Relay.
+func (r *Relay) Run(ctx context.Context) error {
+	mux := http.NewServeMux()
+	r.auth.Register(mux)
+	r.router.Register(mux)
+	registerRoot(mux)
+	public := r.server(fromProxies(r.cfg.TrustedProxies, mux))
+	listener := r.listener
+	if r.certs != nil {
+		listener = r.certs.wrap(listener)
+	}
+	admin := r.server(adminHandler(r.auth))
+
+	running, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	ended := make(chan error, 3)
+	serve := func(s *http.Server, l net.Listener) {
+		err := s.Serve(l)
+		if errors.Is(err, http.ErrServerClosed) {
+			err = nil
+		} else {
+			stop(err)
+		}
+		ended <- err
+	}
+	go serve(public, listener)
+	go serve(admin, r.admin)
+	go func() { r.keepCertificates(running); ended <- nil }()
+	r.log.Info("relay serves", "url", r.url, "listen", r.listener.Addr().String(), "version", version.String())
+
+	<-running.Done()
+	r.log.Info("relay stops")
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTime)
+	defer cancel()
+	// The listener closes at once, before the sockets are told to come back.
+	quiet := make(chan error, 1)
+	go func() { quiet <- errors.Join(public.Shutdown(bounded), admin.Shutdown(bounded)) }()
+	if err := r.router.Shutdown(bounded); err != nil {
+		r.log.Warn("sockets were cut", "err", err.Error())
+	}
+	if err := <-quiet; err != nil {
+		r.log.Warn("requests were cut", "err", err.Error())
+		public.Close()
+		admin.Close()
+	}
+	var err error
+	for range cap(ended) {
+		err = errors.Join(err, <-ended)
+	}
+	return errors.Join(err, r.Close())
+}
+
+// Close gives up everything that New took. It may be called twice.
+func (r *Relay) Close() error {
+	var errs []error
+	if r.router != nil {
+		errs = append(errs, r.router.Close())
+		r.router = nil
+	}
+	if r.auth != nil {
+		errs = append(errs, r.auth.Close())
+		r.auth = nil
+	}
+	for _, l := range []*net.Listener{&r.listener, &r.admin} {
+		if *l == nil {
+			continue
+		}
+		if err := (*l).Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+			errs = append(errs, err)
+		}
+		*l = nil
+	}
+	if r.audit != nil {
+		errs = append(errs, r.audit.Close())
+		r.audit = nil
+	}
+	if r.store != nil {
+		errs = append(errs, r.store.Close())
+		r.store = nil
+	}
+	return errors.Join(errs...)
+}
+
+func (r *Relay) server(h http.Handler) *http.Server {
+	return &http.Server{
+		Handler:           h,
+		ReadHeaderTimeout: readHeaderTimeout,
+		ReadTimeout:       readTimeout,
+		WriteTimeout:      writeTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeader,
+		ErrorLog:          slog.NewLogLogger(r.log.Handler(), slog.LevelDebug),
+	}
+}
+
+// listen opens the public listener; plain HTTP stays on loopback.
+func (r *Relay) listen() error {
+	l := r.cfg.Listener
+	if l == nil {
+		addr := r.cfg.Listen
+		if addr == "" {
+			addr = DefaultListen
+		}
+		var err error
+		if l, err = net.Listen("tcp", addr); err != nil {
+			return fmt.Errorf("listening: %w", err)
+		}
+	}
+	r.listener = l
+	if r.certs == nil && !isLoopback(l.Addr()) {
+		return fmt.Errorf("%s isn't loopback and there is no certificate: run farhand-relay init --name HOST, or give a certificate: %w",
+			l.Addr(), ErrConfig)
+	}
+	return nil
+}
+
+func isLoopback(a net.Addr) bool {
+	t, ok := a.(*net.TCPAddr)
+	return ok && t.IP.IsLoopback()
+}
+
+func (r *Relay) publicURL() (string, error) {
+	if r.cfg.PublicURL != "" {
+		return checkURL(r.cfg.PublicURL)
+	}
+	t, ok := r.listener.Addr().(*net.TCPAddr)
+	if !ok {
+		return "", fmt.Errorf("listening on %s needs a public URL: %w", r.listener.Addr(), ErrConfig)
+	}
+	port := fmt.Sprint(t.Port)
+	if r.certs == nil {
+		return "http://" + net.JoinHostPort(t.IP.String(), port), nil
+	}
+	if r.certs.name == "" {
+		return "", fmt.Errorf("the certificate names no host, so give a public URL: %w", ErrConfig)
+	}
+	if port == "443" {
+		if strings.Contains(r.certs.name, ":") {
+			return "https://[" + r.certs.name + "]", nil
+		}
+		return "https://" + r.certs.name, nil
+	}
+	return "https://" + net.JoinHostPort(r.certs.name, port), nil
+}
+
+// checkURL puts a public URL in the form that browsers give an origin.
+func checkURL(text string) (string, error) {
+	u, err := url.Parse(text)
+	if err != nil || u.Hostname() == "" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil {
+		return "", fmt.Errorf("public URL %q: want https://host[:port] and nothing after it: %w", text, ErrConfig)
+	}
+	host := strings.ToLower(u.Host)
+	switch u.Scheme {
+	case "https":
+		host = strings.TrimSuffix(host, ":443")
+	case "http":
+		if ip := net.ParseIP(u.Hostname()); u.Hostname() != "localhost" && (ip == nil || !ip.IsLoopback()) {
+			return "", fmt.Errorf("public URL %q: plain http is for loopback alone: %w", text, ErrConfig)
+		}
+		host = strings.TrimSuffix(host, ":80")
+	default:
+		return "", fmt.Errorf("public URL %q: want https://host[:port]: %w", text, ErrConfig)
+	}
+	return u.Scheme + "://" + host, nil
+}
