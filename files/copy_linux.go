@@ -27,14 +27,36 @@ func (m *moving) copyOver() error {
 		m.dropCopy(name)
 		return err
 	}
-	count := 0
-	err := untilStill(func() error { return m.root.remove(m.ctx, m.src, from, true, &count) })
-	if err != nil {
+	if err := m.removeSource(); err != nil {
 		return m.src.fail(wire.CodeOf(fault(m.src, "remove", err)), "source_left",
 			"%s was copied to %s, but could not be removed", shown(m.src.path), shown(m.dst.path)).With("dst", shown(m.dst.path))
 	}
 	return nil
 }
+
+// removeSource removes what was copied, and only that: it is taken aside first,
+// and put back if it is something else by now or a file with other content.
+func (m *moving) removeSource() error {
+	dir, name, aside := &m.from.dir, m.from.name, tempName()
+	if err := renameat(dir.fd, name, dir.fd, aside); err != nil {
+		return err
+	}
+	now := place{dir: handle{fd: dir.fd, id: dir.id}, name: aside, exists: true}
+	was := &m.from.st
+	err := lstatat(dir.fd, aside, &now.st)
+	if err == nil && (identOf(&now.st) != identOf(was) ||
+		kindOf(was) == unix.S_IFREG && (now.st.Size != was.Size || now.st.Mtim != was.Mtim)) {
+		err = errChanged
+	}
+	if err != nil {
+		return errors.Join(err, moveNew(dir.fd, aside, dir.fd, name))
+	}
+	count := 0
+	return untilStill(func() error { return m.root.remove(m.ctx, m.src, &now, true, &count) })
+}
+
+// errChanged says that a file was changed while it was copied.
+var errChanged = errors.New("the source changed while it was copied")
 
 // place gives the copy its name, as rename would have.
 func (m *moving) place(name string) error {

@@ -72,6 +72,10 @@ func missing(a asked, p *place) *wire.Error {
 	return a.fail(wire.PathNotFound, "", "path %s does not exist", shown(a.path))
 }
 
+func badName(a asked) *wire.Error {
+	return a.fail(wire.PathInvalidChars, "", "path %s is no name that this file system can store", shown(a.path))
+}
+
 func notRegular(a asked, st *unix.Stat_t) *wire.Error {
 	if kindOf(st) == unix.S_IFDIR {
 		return a.fail(wire.InternalError, "is_a_directory", "path %s is a directory", shown(a.path))

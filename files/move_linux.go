@@ -151,7 +151,11 @@ func (m *moving) settle(err error) error {
 	switch err {
 	case unix.ENOENT, unix.ENOTDIR, unix.EISDIR:
 		return errRaced
-	case unix.EINVAL: // rename(2): the new name is below the old one
+	case unix.EINVAL:
+		if kindOf(&m.from.st) != unix.S_IFDIR { // as FAT says to some characters
+			return badName(m.dst)
+		}
+		// rename(2): the new name is below the old one.
 		return m.dst.fail(wire.InternalError, "into_itself", "%s can't be moved to %s", shown(m.src.path), shown(m.dst.path))
 	}
 	return err

@@ -46,6 +46,12 @@ func newTemp(dir int, mode uint32, named bool) (*temp, error) {
 		case nil:
 			return lock(&temp{dir: dir, fd: fd}), nil
 		case unix.EOPNOTSUPP, unix.EISDIR, unix.EINVAL, unix.ENOENT: // not on this file system, or kernel
+		case unix.EPERM:
+			// ext4 says so in a directory that was removed meanwhile.
+			if st, e := fstat(dir); e == nil && st.Nlink == 0 {
+				return nil, unix.ENOENT
+			}
+			return nil, err
 		default:
 			return nil, err
 		}

@@ -42,16 +42,21 @@ func (r *Root) Write(ctx context.Context, req wire.FileWrite, limit int64) (Trac
 		case p.exists && kindOf(&p.st) != unix.S_IFREG:
 			return notRegular(a, &p.st)
 		case p.exists:
-			return r.replace(&p, req.Content)
-		case p.why != "":
+			err = r.replace(&p, req.Content)
+		case p.why != "", len(p.missing) > 1 && !req.CreateParents:
 			return missing(a, &p)
 		case len(p.missing) == 1:
-			return create(p.dir.fd, p.name, req.Content)
-		case !req.CreateParents:
-			return missing(a, &p)
+			err = create(p.dir.fd, p.name, req.Content)
 		default:
-			return r.createBelow(p.dir, p.missing, req.Content)
+			err = r.createBelow(p.dir, p.missing, req.Content)
 		}
+		switch err {
+		case unix.ENOENT: // the directory was removed meanwhile
+			return errRaced
+		case unix.EINVAL: // as FAT says to some characters
+			return badName(a)
+		}
+		return err
 	})
 	if err != nil {
 		return trace, fault(a, "write", err)
