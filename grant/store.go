@@ -71,6 +71,7 @@ func Open(o Options) (*Store, error) {
 		return nil, fmt.Errorf("root grants in %s: %w", o.Dir, err)
 	}
 	s.journal = j
+	s.forget()
 	return s, nil
 }
 
@@ -236,6 +237,7 @@ func (s *Store) keep(b wire.SessionBinding) error {
 		return notKept(err)
 	}
 	s.apply(line{Binding: b})
+	s.forget()
 	s.compact()
 	return nil
 }
@@ -277,7 +279,6 @@ func (s *Store) apply(l line) {
 	}
 	k.detached = l.Detached
 	s.touch(k)
-	s.forget()
 }
 
 func (s *Store) touch(k *session) {
@@ -291,26 +292,19 @@ func (s *Store) forget() {
 	if len(s.sessions) <= maxBindings {
 		return
 	}
+	ids := s.byUse()
 	bound := 0
-	var oldest, oldestBound *session
-	var oldestID string
-	for id, k := range s.sessions {
-		if oldest == nil || k.used < oldest.used {
-			oldest, oldestID = k, id
-		}
+	for _, id := range slices.Backward(ids) {
+		k := s.sessions[id]
 		if k.binding == nil {
 			continue
 		}
-		bound++
-		if oldestBound == nil || k.used < oldestBound.used {
-			oldestBound = k
+		if bound++; bound > maxBindings {
+			k.binding = nil
 		}
 	}
-	if bound > maxBindings {
-		oldestBound.binding = nil
-	}
-	if len(s.sessions) > maxSessions {
-		delete(s.sessions, oldestID)
+	for _, id := range ids[:max(0, len(ids)-maxSessions)] {
+		delete(s.sessions, id)
 	}
 }
 
