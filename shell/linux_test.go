@@ -2,6 +2,7 @@ package shell
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -11,6 +12,9 @@ import (
 	"unicode/utf8"
 
 	"farhand/internal/leak"
+	"farhand/internal/testenv"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestParseStat(t *testing.T) {
@@ -83,6 +87,23 @@ func TestDelegatedCgroup(t *testing.T) {
 	}
 	if _, err := NewLocal(LocalConfig{Cgroup: filepath.Join(root, "cg/unit")}); err == nil {
 		t.Error("took a plain directory for a cgroup")
+	}
+}
+
+func TestMarkedCgroupIsTaken(t *testing.T) {
+	base := testCgroup(t)
+	err := unix.Setxattr(base, "user.delegate", []byte("1"), 0)
+	testenv.Need(t, "cgroup2", err == nil, fmt.Sprint("can't mark a cgroup: ", err))
+	root := t.TempDir()
+	os.MkdirAll(filepath.Join(root, "proc/self"), 0o755)
+	os.WriteFile(filepath.Join(root, "proc/self/cgroup"), []byte("0::/"+filepath.Base(base)+"\n"), 0o644)
+	os.WriteFile(filepath.Join(root, "proc/self/mountinfo"), []byte("30 20 0:26 / /cg rw - cgroup2 cgroup2 rw\n"), 0o644)
+	if err := os.Symlink(filepath.Dir(base), filepath.Join(root, "cg")); err != nil {
+		t.Fatal(err)
+	}
+	dir, ok := delegatedCgroup(root)
+	if want := filepath.Join(root, "cg", filepath.Base(base)); !ok || dir != want {
+		t.Errorf("%q, %v; want %q", dir, ok, want)
 	}
 }
 

@@ -40,12 +40,17 @@ func lookup(name, path string, dir *os.File) (string, error) {
 		switch {
 		case err == nil:
 			return candidate, nil
-		case errors.Is(err, fs.ErrPermission):
+		case errors.Is(err, errNotExecutable):
 			notFound = err
 		}
 	}
 	return "", notFound
 }
+
+// errNotExecutable says that a file is there, but may not be executed. A
+// directory that may not be searched isn't meant: for a path to look in, that is
+// as good as not there.
+var errNotExecutable = fmt.Errorf("%w: not executable", fs.ErrPermission)
 
 func executable(at int, name string) error {
 	var st unix.Stat_t
@@ -57,7 +62,10 @@ func executable(at int, name string) error {
 		return err
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFREG {
-		return fs.ErrPermission
+		return errNotExecutable
 	}
-	return unix.Faccessat(at, name, unix.X_OK, unix.AT_EACCESS)
+	if err := unix.Faccessat(at, name, unix.X_OK, unix.AT_EACCESS); err != nil {
+		return errNotExecutable
+	}
+	return nil
 }
