@@ -53,7 +53,7 @@ func New(cfg Config) (*Client, error) {
 	c.http = &http.Client{
 		Transport: &http.Transport{
 			Proxy:                 http.ProxyFromEnvironment,
-			TLSClientConfig:       tlsConfig,
+			TLSClientConfig:       tlsConfig.Clone(), // the transport adds h2 to it, which no WebSocket speaks
 			TLSHandshakeTimeout:   10 * time.Second,
 			ForceAttemptHTTP2:     true,
 			MaxIdleConns:          2,

@@ -210,6 +210,9 @@ func (m *Memory) write(root string, q wire.FileWrite) error {
 	if parent, ok := m.files[path.Dir(p)]; (!ok || parent != nil) && !q.CreateParents {
 		return wire.Errorf(wire.PathNotFound, "%s does not exist", path.Dir(p)).With("path", p)
 	}
+	for dir := path.Dir(p); dir != root && q.CreateParents; dir = path.Dir(dir) {
+		m.files[dir] = nil
+	}
 	m.files[p] = append([]byte{}, q.Content...)
 	return nil
 }

@@ -72,11 +72,12 @@ func New(t testing.TB) *Relay {
 	return r
 }
 
-// NewTLS starts one with a certificate of its own. CASHA256 is the pin.
+// NewTLS starts one with a certificate of its own, and returns its pin.
 func NewTLS(t testing.TB) (r *Relay, pin string) {
 	r = fresh()
 	r.Server = httptest.NewUnstartedServer(http.HandlerFunc(r.serve))
 	r.Server.Config.ErrorLog = quiet()
+	r.EnableHTTP2 = true // as a relay has it
 	r.StartTLS()
 	t.Cleanup(r.stop)
 	sum := sha256.Sum256(r.Certificate().Raw)

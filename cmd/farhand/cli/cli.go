@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 )
 
 // Env is everything that the command takes from outside.
@@ -47,6 +48,9 @@ func Run(ctx context.Context, env Env) int {
 	root.SetOut(env.Stdout)
 	root.SetErr(env.Stderr)
 	err := root.ExecuteContext(ctx)
+	if err == nil {
+		err = a.outErr
+	}
 	return a.finish(ctx, err)
 }
 
@@ -56,6 +60,8 @@ type app struct {
 	style   style
 	started bool // a verb is running: what fails now isn't a matter of usage
 	verb    string
+	outErr  error // the first failure of printf
+	secrets *term.Terminal
 
 	json   bool
 	relay  string

@@ -126,7 +126,7 @@ func (a *app) who() (login, error) {
 		l.Owner = kept.Owner
 	}
 	if l.Token == "" {
-		return login{}, fmt.Errorf("%w %s", errNotLoggedIn, clean(l.URL))
+		return login{}, fmt.Errorf("%w to %s", errNotLoggedIn, clean(l.URL))
 	}
 	return l, nil
 }

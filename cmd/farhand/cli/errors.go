@@ -62,7 +62,7 @@ type exitStatus int
 func (e exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
 
 // errNotLoggedIn has no code on the wire.
-var errNotLoggedIn = errors.New("not logged in to a relay")
+var errNotLoggedIn = errors.New("not logged in")
 
 // loginNeeded is the code under which not being logged in is shown.
 const loginNeeded wire.Code = "LOGIN_NEEDED"
@@ -115,7 +115,7 @@ func (a *app) codeOf(ctx context.Context, err error) int {
 	switch {
 	case errors.As(err, &u):
 		return exitUsage
-	case ctx.Err() != nil:
+	case ctx.Err() != nil, errors.Is(err, errInterrupted):
 		return exitInterrupted
 	case errors.Is(err, errNotLoggedIn), errors.Is(err, wire.AuthFailed), errors.Is(err, loginRequired):
 		return exitLogin
@@ -146,7 +146,7 @@ func (a *app) describe(ctx context.Context, err error) failure {
 	switch {
 	case errors.As(err, &u):
 		return failure{Code: "USAGE", Message: u.text}
-	case ctx.Err() != nil:
+	case ctx.Err() != nil, errors.Is(err, errInterrupted):
 		return failure{Code: "INTERRUPTED", Message: "interrupted", Hint: a.interruptedHint()}
 	case errors.Is(err, errNotLoggedIn):
 		return failure{Code: string(loginNeeded), Message: err.Error(), Hint: "farhand login URL"}

@@ -57,9 +57,11 @@ func (a *app) printJSON(v any) error {
 	return enc.Encode(v)
 }
 
-// printf writes to standard output.
+// printf writes to standard output. A failure is told when the verb is done.
 func (a *app) printf(format string, args ...any) {
-	fmt.Fprintf(a.env.Stdout, format, args...)
+	if _, err := fmt.Fprintf(a.env.Stdout, format, args...); err != nil && a.outErr == nil {
+		a.outErr = err
+	}
 }
 
 // note writes to standard error what is not an answer; not with --json, whose
@@ -73,6 +75,7 @@ func (a *app) note(format string, args ...any) {
 // clean makes text from outside safe to show on a terminal: control and format
 // characters, which could move the cursor or reorder a line, are replaced.
 func clean(s string) string {
+	s = strings.ToValidUTF8(s, string(utf8.RuneError))
 	ok := func(r rune) bool { return r == ' ' || unicode.IsPrint(r) }
 	if strings.IndexFunc(s, func(r rune) bool { return !ok(r) }) < 0 {
 		return s

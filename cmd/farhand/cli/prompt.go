@@ -17,7 +17,7 @@ func (a *app) interactive() bool { return isTerminal(a.env.Stdin) && !a.askedJSO
 // ask prints a question and reads one line. A cancelled context ends the wait.
 func (a *app) ask(ctx context.Context, question string) (string, error) {
 	fmt.Fprint(a.env.Stderr, question)
-	return await(ctx, func() (string, error) { return readLine(a.env.Stdin) }, nil)
+	return await(ctx, func() (string, error) { return readLine(a.env.Stdin) })
 }
 
 // confirm asks a question whose default is no.
@@ -33,29 +33,45 @@ func (a *app) confirm(ctx context.Context, question string) (bool, error) {
 	return false, nil
 }
 
-// askSecret reads one line without echo. The terminal is put back even if the
-// context ends the wait.
-func (a *app) askSecret(ctx context.Context, question string) (string, error) {
+// errInterrupted is Ctrl-C or Ctrl-D where the terminal makes no signal of it.
+var errInterrupted = errors.New("interrupted")
+
+// askSecret reads one line without echo. The terminal is put back before it
+// returns, also if the context ends the wait: it is set here rather than by the
+// goroutine that reads, which may outlive this.
+func (a *app) askSecret(ctx context.Context, question string) (line string, err error) {
 	f, ok := a.env.Stdin.(*os.File)
 	if !ok {
 		return "", errors.New("no terminal to ask for a secret")
 	}
-	fd := int(f.Fd())
-	before, err := term.GetState(fd)
+	before, err := term.MakeRaw(int(f.Fd()))
 	if err != nil {
 		return "", fmt.Errorf("terminal: %w", err)
 	}
-	fmt.Fprint(a.env.Stderr, question)
-	defer fmt.Fprintln(a.env.Stderr)
-	return await(ctx, func() (string, error) {
-		b, err := term.ReadPassword(fd)
-		return string(b), err
-	}, func() { term.Restore(fd, before) })
+	defer func() {
+		term.Restore(int(f.Fd()), before)
+		if err != nil { // the question still stands on its line
+			fmt.Fprintln(a.env.Stderr)
+		}
+	}()
+	if a.secrets == nil { // one for all questions: it may read ahead
+		a.secrets = term.NewTerminal(duplex{f, a.env.Stderr}, "")
+	}
+	line, err = await(ctx, func() (string, error) { return a.secrets.ReadPassword(question) })
+	if errors.Is(err, io.EOF) {
+		return "", errInterrupted
+	}
+	return line, err
+}
+
+type duplex struct {
+	io.Reader
+	io.Writer
 }
 
 // await runs a read that can't be cancelled and leaves it alone when the context
 // ends first.
-func await(ctx context.Context, read func() (string, error), abandoned func()) (string, error) {
+func await(ctx context.Context, read func() (string, error)) (string, error) {
 	type outcome struct {
 		line string
 		err  error
@@ -69,9 +85,6 @@ func await(ctx context.Context, read func() (string, error), abandoned func()) (
 	case o := <-done:
 		return o.line, o.err
 	case <-ctx.Done():
-		if abandoned != nil {
-			abandoned()
-		}
 		return "", ctx.Err()
 	}
 }
