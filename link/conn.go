@@ -32,7 +32,8 @@ type Conn struct {
 	control [2]*[]byte    // a ping and a pong that wait for the writer
 	writing bool          // somebody owns the write side
 	stopped error         // why nothing more is taken, nil while open
-	cause   error         // why the socket failed on this side
+	cause   error         // why the socket ended, as Read tells it
+	broken  error         // what a write failed with
 	changed chan struct{} // closed when room or idleness may have come
 	timer   *time.Timer
 	probe   *time.Timer
@@ -69,7 +70,14 @@ func (c *Conn) RemoteAddr() net.Addr { return c.ws.RemoteAddr() }
 
 // SetReadDeadline bounds a Read (handshakes). A Read that ran into it leaves
 // the Conn fit for Close alone.
-func (c *Conn) SetReadDeadline(at time.Time) error { return c.ws.SetReadDeadline(at) }
+func (c *Conn) SetReadDeadline(at time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stopped != nil {
+		return c.stopped // the deadline is that of the end
+	}
+	return c.ws.SetReadDeadline(at)
+}
 
 // Read returns the next message, text or binary alike, in memory of its own. It
 // fails with a *CloseError if the peer closed the socket, with ErrSilent,
@@ -118,9 +126,14 @@ func (c *Conn) readAll(r io.Reader) ([]byte, error) {
 // readFailed ends the socket and says why.
 func (c *Conn) readFailed(err error) error {
 	var closed *websocket.CloseError
+	c.mu.Lock()
+	broken := c.broken
+	c.mu.Unlock()
 	switch {
-	case errors.As(err, &closed):
+	case errors.As(err, &closed) && (broken == nil || closed.Code != websocket.CloseAbnormalClosure):
 		err = &CloseError{Code: closed.Code, Reason: closed.Text}
+	case broken != nil:
+		err = broken
 	case errors.Is(err, websocket.ErrReadLimit):
 		err = ErrTooBig
 	case errors.Is(err, net.ErrClosed):
@@ -143,6 +156,23 @@ func (c *Conn) fail(err error) error {
 	c.dropQueued()
 	c.mu.Unlock()
 	c.tap.Close()
+	return err
+}
+
+// failWrite ends the sending side. Why the socket ended is for the reader to
+// find out: when the peer has closed it, writes fail before its close frame has
+// been read, and the code in there is what counts. The reader gets lingerWait
+// for that.
+func (c *Conn) failWrite(err error) error {
+	c.muted.Store(true)
+	c.mu.Lock()
+	if c.broken == nil {
+		c.broken = err
+		c.ws.SetReadDeadline(time.Now().Add(lingerWait))
+	}
+	c.stop(ErrClosed)
+	c.dropQueued()
+	c.mu.Unlock()
 	return err
 }
 
@@ -183,7 +213,7 @@ func (c *Conn) Close(code int, reason string) {
 	}
 	defer close(c.closed)
 	c.mu.Lock()
-	failed := c.cause != nil
+	failed := c.cause != nil || c.broken != nil
 	c.stop(ErrClosed)
 	c.mu.Unlock()
 	if !failed {
@@ -211,7 +241,7 @@ func (c *Conn) flush(wait time.Duration) {
 	defer deadline.Stop()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for c.cause == nil && (c.writing || c.queued()) {
+	for c.cause == nil && c.broken == nil && (c.writing || c.queued()) {
 		changed := c.awaitChange()
 		c.mu.Unlock()
 		select {

@@ -709,3 +709,33 @@ func BenchmarkBareEcho(b *testing.B) {
 		}
 	}
 }
+
+// TestCloseCodeWins: the peer's code is what Read tells even if writes failed
+// before its close frame was read.
+func TestCloseCodeWins(t *testing.T) {
+	leak.Check(t)
+	for range 50 {
+		c, peer := pair(t, link.DialOptions{}, link.Options{})
+		var sending sync.WaitGroup
+		for range 2 {
+			sending.Go(func() {
+				for c.Send(t.Context(), link.Urgent, status("x")) == nil {
+				}
+			})
+		}
+		go func() {
+			for {
+				if _, err := peer.Read(); err != nil {
+					return
+				}
+			}
+		}()
+		go peer.Close(4427, "taken")
+		_, err := c.Read()
+		if e, ok := errors.AsType[*link.CloseError](err); !ok || e.Code != 4427 {
+			t.Errorf("Read: %v", err)
+		}
+		c.Close(1000, "")
+		sending.Wait()
+	}
+}

@@ -275,11 +275,11 @@ func (c *Conn) write(it item) error {
 	}
 	frame, err := c.encode(it.message)
 	if err != nil {
-		return c.fail(err)
+		return c.failWrite(err)
 	}
 	w, err := c.ws.NextWriter(websocket.TextMessage)
 	if err != nil {
-		return c.fail(fmt.Errorf("write: %w", err))
+		return c.failWrite(fmt.Errorf("write: %w", err))
 	}
 	err = frame.WriteFrame(pieces{c, w})
 	switch {
@@ -289,7 +289,7 @@ func (c *Conn) write(it item) error {
 		return ErrClosed // left half written: only a close frame follows
 	}
 	if err != nil {
-		return c.fail(fmt.Errorf("write %s: %w", it.message.Type, err))
+		return c.failWrite(fmt.Errorf("write %s: %w", it.message.Type, err))
 	}
 	return nil
 }
@@ -358,7 +358,7 @@ func (c *Conn) flushControl() {
 	for slot, kind := range [2]int{pingSlot: websocket.PingMessage, pongSlot: websocket.PongMessage} {
 		if data := waiting[slot]; data != nil {
 			if err := c.ws.WriteControl(kind, *data, time.Now().Add(writeStall)); err != nil {
-				c.fail(fmt.Errorf("write: %w", err))
+				c.failWrite(fmt.Errorf("write: %w", err))
 			}
 		}
 	}

@@ -41,11 +41,11 @@ func (p *endpoint) nudge() {
 // keep connects until ctx ends (nil) or something says not to go on.
 func (p *endpoint) keep(ctx context.Context) error {
 	for {
-		up, err := p.once(ctx)
+		served, err := p.once(ctx)
 		if ctx.Err() != nil {
 			return nil
 		}
-		wait, err := p.judge(err, up)
+		wait, err := p.judge(err, served)
 		if err != nil {
 			return err
 		}
@@ -62,13 +62,16 @@ func (p *endpoint) keep(ctx context.Context) error {
 	}
 }
 
-// once is one connection from dial to end. up is how long it was served.
-func (p *endpoint) once(ctx context.Context) (up time.Duration, err error) {
+// notServed stands for a connection that ended before its handshake was over.
+const notServed time.Duration = -1
+
+// once is one connection from dial to end, and how long it was served.
+func (p *endpoint) once(ctx context.Context) (served time.Duration, err error) {
 	s := p.shim
 	s.connecting(p)
 	conn, token, hello, offered, err := p.open(ctx)
 	if err != nil {
-		return 0, err
+		return notServed, err
 	}
 	p.token = token
 	kind, id := wire.Control, ""
@@ -82,7 +85,7 @@ func (p *endpoint) once(ctx context.Context) (up time.Duration, err error) {
 	}
 	if err != nil {
 		p.endHandshake(conn, err)
-		return 0, err
+		return notServed, err
 	}
 	k := s.newSocket(ctx, conn, p.session, a, token)
 	p.recordConnected(a)
@@ -183,13 +186,13 @@ func (p *endpoint) tokenError(err error) error {
 	return fmt.Errorf("token: %w", err)
 }
 
-// judge decides what follows the end of a connection that was up for so long:
-// a wait before the next attempt, or an error that ends the endpoint.
-func (p *endpoint) judge(err error, up time.Duration) (time.Duration, error) {
-	if up >= healthyAfter {
+// judge decides what follows the end of a connection that was served for so
+// long: a wait before the next attempt, or an error that ends the endpoint.
+func (p *endpoint) judge(err error, served time.Duration) (time.Duration, error) {
+	if served >= healthyAfter {
 		p.backoff.Reset()
 	}
-	if up > 0 {
+	if served != notServed {
 		p.refused = 0 // the handshake went through; a 4400 or 4403 below counts anew
 	}
 	code := 0
@@ -209,11 +212,11 @@ func (p *endpoint) judge(err error, up time.Duration) (time.Duration, error) {
 	switch {
 	case errors.Is(err, errHandover):
 		return 0, nil
-	case code == wire.CloseAuthExpired && up >= healthyAfter/2:
+	case code == wire.CloseAuthExpired && served >= healthyAfter/2:
 		return 0, nil // the hourly renewal
 	case code == wire.CloseBadHello || code == wire.CloseForbidden || isForbidden(err):
 		return p.refusedAgain(code)
-	case up > 0 && (code == 1000 || code == 1001 || code == wire.CloseServiceRestart):
+	case served != notServed && (code == 1000 || code == 1001 || code == wire.CloseServiceRestart):
 		p.backoff.Reset()
 		return p.backoff.Next(), nil
 	}

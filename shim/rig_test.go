@@ -47,12 +47,29 @@ type rig struct {
 func newRig(t *testing.T) *rig {
 	t.Helper()
 	leak.Check(t)
+	return rigOn(t, shimtest.New(t))
+}
+
+// newBubbleRig is for fake time: no network, no clock but the bubble's.
+func newBubbleRig(t *testing.T) *rig {
+	t.Helper()
+	p := shimtest.NewInMemory(t)
+	p.Patience = time.Hour
+	r := rigOn(t, p)
+	r.cfg.Dial = func(ctx context.Context, url, token string) (*link.Conn, error) {
+		return link.Dial(ctx, url, link.DialOptions{Token: token, Device: true, NetDial: p.Dial})
+	}
+	return r
+}
+
+func rigOn(t *testing.T, platform *shimtest.Platform) *rig {
+	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
 	r := &rig{
-		t: t, platform: shimtest.New(t), dir: dir, root: filepath.Join(dir, "work"),
+		t: t, platform: platform, dir: dir, root: filepath.Join(dir, "work"),
 		tokens: &tokens{token: "token-0"}, states: make(chan shim.Status, 10000),
 		closed: make(chan string, 100), opened: make(chan *shim.Session, 100), result: make(chan error, 1),
 	}
@@ -195,7 +212,7 @@ func (r *rig) stop() {
 		if err != nil {
 			r.t.Errorf("Run: %v", err)
 		}
-	case <-time.After(shimtest.Patience):
+	case <-time.After(r.platform.Patience):
 		r.t.Error("Run didn't return")
 	}
 }
@@ -208,7 +225,7 @@ func (r *rig) ended() error {
 		r.cancel()
 		r.cancel = nil
 		return err
-	case <-time.After(shimtest.Patience):
+	case <-time.After(r.platform.Patience):
 		r.t.Fatal("Run goes on")
 		return nil
 	}
@@ -332,7 +349,7 @@ func (r *rig) last(op string) auditRecord {
 // awaitState waits until the shim says that it is in a phase.
 func (r *rig) awaitState(phase shim.Phase) shim.Status {
 	r.t.Helper()
-	deadline := time.After(shimtest.Patience)
+	deadline := time.After(r.platform.Patience)
 	for {
 		select {
 		case s := <-r.states:
@@ -342,5 +359,13 @@ func (r *rig) awaitState(phase shim.Phase) shim.Status {
 		case <-deadline:
 			r.t.Fatalf("never %s", phase)
 		}
+	}
+}
+
+// serve makes sessions answer by another table.
+func (r *rig) serve(table shim.Table) {
+	r.cfg.Open = func(_ context.Context, s *shim.Session) (shim.Table, io.Closer, error) {
+		r.opened <- s
+		return table, closer(func() error { r.closed <- s.ID(); return nil }), nil
 	}
 }

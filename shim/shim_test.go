@@ -357,7 +357,7 @@ func TestRestoreFindsHalfOpenSocket(t *testing.T) {
 	control := r.start()
 	data, b := r.data(control, "s")
 	data.Call(wire.TPing, nil) // the device has it for sure
-	defer data.Freeze()() // the platform neither reads nor answers pings there
+	defer data.Freeze()()      // the platform neither reads nor answers pings there
 	control.Call(wire.TRestoreSession, wire.RestoreSession{SessionID: "s", RootGrant: b.RootGrant})
 	start := time.Now()
 	again := r.platform.Next()

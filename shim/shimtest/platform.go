@@ -24,9 +24,6 @@ import (
 	"farhand/wire"
 )
 
-// Patience is how long the platform waits for what a test expects.
-const Patience = 10 * time.Second
-
 // Base are the capabilities that the AutoGPT platform grants.
 var base = wire.Capabilities{
 	wire.Shell, wire.Files, wire.ComputerUse, wire.LocalLLM, wire.Recording, wire.DirectoryBrowse,
@@ -46,12 +43,15 @@ type Platform struct {
 	// Ack, if not nil, changes HELLO_ACK before it is sent; a false result
 	// means that the socket gets nothing more.
 	Ack func(s *Socket, ack map[string]any) bool
+	// Patience is how long to wait for what a test expects: 10 s.
+	Patience time.Duration
 	// Lenient sockets don't fail the test for a frame the real one would not take.
 	Lenient bool
 
 	t       testing.TB
 	server  *httptest.Server
 	arrived chan *Socket
+	pipes   *pipes
 
 	mu      sync.Mutex
 	dials   []time.Time
@@ -60,13 +60,28 @@ type Platform struct {
 	down    bool
 }
 
-// New starts a platform that ends with the test.
+// New starts a platform on loopback that ends with the test.
 func New(t testing.TB) *Platform {
-	p := &Platform{t: t, arrived: make(chan *Socket, 1000)}
+	return start(t, nil)
+}
+
+// NewInMemory starts a platform without sockets, for a bubble of
+// testing/synctest: connections are made by Dial.
+func NewInMemory(t testing.TB) *Platform {
+	return start(t, newPipes())
+}
+
+func start(t testing.TB, pipes *pipes) *Platform {
+	p := &Platform{t: t, arrived: make(chan *Socket, 1000), Patience: 10 * time.Second, pipes: pipes}
 	mux := http.NewServeMux()
 	mux.HandleFunc("/ws/local-executor", p.serve)
 	mux.HandleFunc("/ws/local-executor/{session}", p.serve)
-	p.server = httptest.NewServer(mux)
+	p.server = httptest.NewUnstartedServer(mux)
+	if pipes != nil {
+		p.server.Listener.Close()
+		p.server.Listener = pipes
+	}
+	p.server.Start()
 	p.URL = "ws" + strings.TrimPrefix(p.server.URL, "http") + "/ws/local-executor"
 	t.Cleanup(p.Close)
 	return p
@@ -107,7 +122,7 @@ func (p *Platform) Next() *Socket {
 	select {
 	case s := <-p.arrived:
 		return s
-	case <-time.After(Patience):
+	case <-time.After(p.Patience):
 		p.t.Fatal("no socket came")
 		return nil
 	}
@@ -382,7 +397,7 @@ func (s *Socket) write(frame any) {
 func (s *Socket) Raw(b []byte) {
 	s.writing.Lock()
 	defer s.writing.Unlock()
-	s.ws.SetWriteDeadline(time.Now().Add(Patience))
+	s.ws.SetWriteDeadline(time.Now().Add(s.p.Patience))
 	_ = s.ws.WriteMessage(websocket.TextMessage, b) // a lost socket shows at the reader
 }
 
@@ -436,7 +451,7 @@ func (s *Socket) Wait(id string) wire.Envelope {
 		default:
 		}
 		s.p.t.Fatalf("socket %q ended before the answer to %s: %v", s.Session, id, s.ended)
-	case <-time.After(Patience):
+	case <-time.After(s.p.Patience):
 		s.p.t.Fatalf("no answer to %s on socket %q", id, s.Session)
 	}
 	return wire.Envelope{}
@@ -473,7 +488,7 @@ func (s *Socket) Revoke(reason string) {
 
 // Close closes with a code. The device's answer is awaited by Ended.
 func (s *Socket) Close(code int, reason string) {
-	_ = s.ws.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(code, reason), time.Now().Add(Patience))
+	_ = s.ws.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(code, reason), time.Now().Add(s.p.Patience))
 }
 
 // Drop ends the connection without a word.
@@ -485,7 +500,7 @@ func (s *Socket) Ended() (int, string) {
 	s.p.t.Helper()
 	select {
 	case <-s.gone:
-	case <-time.After(Patience):
+	case <-time.After(s.p.Patience):
 		s.p.t.Fatalf("socket %q is still open", s.Session)
 	}
 	if e, ok := s.ended.(*websocket.CloseError); ok {
@@ -511,6 +526,6 @@ func (s *Socket) ping(data string) error {
 		<-*ice
 		return nil
 	}
-	_ = s.ws.WriteControl(websocket.PongMessage, []byte(data), time.Now().Add(Patience))
+	_ = s.ws.WriteControl(websocket.PongMessage, []byte(data), time.Now().Add(s.p.Patience))
 	return nil
 }
