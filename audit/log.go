@@ -67,9 +67,9 @@ type Log struct {
 	// rotateAt is when to try again after a rotation failed.
 	rotateAt time.Time
 
-	synced     int64 // the last record that is on the disk
-	syncedSize int64 // and the current file's size up to it
-	syncErr    error // the last sync failed: what is after syncedSize may be lost
+	synced     wire.Anchor // the last record that is on the disk
+	syncedSize int64       // and the current file's size up to it
+	syncErr    error       // the last sync failed: what is after syncedSize may be lost
 	round      chan struct{}
 
 	headMu  sync.Mutex // held while sealing; taken after mu or alone
@@ -168,7 +168,7 @@ func (l *Log) AppendSync(ctx context.Context, e Entry) error {
 		synced, failed, round := l.synced, l.syncErr, l.round
 		l.mu.Unlock()
 		switch {
-		case synced >= seq:
+		case synced.Seq >= seq:
 			return nil
 		case failed != nil:
 			return l.unavailable(failed)
@@ -180,7 +180,7 @@ func (l *Log) AppendSync(ctx context.Context, e Entry) error {
 			l.mu.Lock()
 			synced = l.synced
 			l.mu.Unlock()
-			if synced >= seq {
+			if synced.Seq >= seq {
 				return nil
 			}
 			return l.unavailable(ErrClosed)
@@ -205,6 +205,9 @@ func (l *Log) append(e *Entry) (int64, error) {
 			// The old file goes on: what counts is that records are kept.
 			l.opt.Log.Warn("audit log not rotated", "path", l.opt.Path, "err", err)
 			l.rotateAt = now.Add(rotateRetry)
+			if err := l.repair(); err != nil {
+				return 0, l.unavailable(err)
+			}
 		}
 	}
 	if err := l.put(e, now); err != nil {
@@ -275,20 +278,24 @@ func (l *Log) resync() error {
 		return err
 	}
 	l.syncErr = nil
-	l.synced, l.syncedSize = l.seq, l.size
+	l.onDisk()
 	return nil
 }
 
 // unavailable is the error of an operation that can't be recorded.
 func (l *Log) unavailable(err error) error {
 	code, why := wire.InternalError, "the audit log can't be written"
-	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+	if diskFull(err) {
 		code, why = wire.DiskFull, "the audit log can't be written: the disk is full"
 	}
 	return &unavailableError{
 		far:   wire.Errorf(code, "%s, so nothing is done", why).With("reason", "audit_unavailable"),
 		cause: err,
 	}
+}
+
+func diskFull(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }
 
 // unavailableError shows the far side no paths of ours, and us the cause.
@@ -300,19 +307,12 @@ type unavailableError struct {
 func (e *unavailableError) Error() string   { return fmt.Sprintf("audit log: %v", e.cause) }
 func (e *unavailableError) Unwrap() []error { return []error{e.far, e.cause} }
 
-// Head is the newest record.
+// Head is the newest record that is on the disk: an anchor that no power cut
+// can take back. Newer records may have been appended.
 func (l *Log) Head() wire.Anchor {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return wire.Anchor{Seq: l.seq, HMAC: l.mac}
-}
-
-// Sealed is the newest record that is known to be on the disk: an anchor that a
-// power cut can't take back.
-func (l *Log) Sealed() wire.Anchor {
-	l.headMu.Lock()
-	defer l.headMu.Unlock()
-	return wire.Anchor{Seq: l.head.last.seq, HMAC: l.head.last.mac}
+	return l.synced
 }
 
 // Size is the current file's size in bytes.
@@ -382,7 +382,7 @@ func (l *Log) syncNow() {
 		l.endRound()
 		l.mu.Unlock()
 		return
-	case seq == l.synced: // rotating or resuming did it
+	case seq == l.synced.Seq: // rotating or resuming did it
 		l.endRound()
 		l.mu.Unlock()
 		l.seal(seq, mac)
@@ -398,8 +398,8 @@ func (l *Log) syncNow() {
 	case err != nil:
 		l.syncErr = err
 		l.opt.Log.Error("audit log not synced", "path", l.opt.Path, "err", err)
-	case seq > l.synced:
-		l.synced, l.syncedSize = seq, size
+	case seq > l.synced.Seq:
+		l.synced, l.syncedSize = wire.Anchor{Seq: seq, HMAC: mac}, size
 	}
 	l.endRound()
 	good := l.syncErr == nil
@@ -407,6 +407,11 @@ func (l *Log) syncNow() {
 	if good {
 		l.seal(seq, mac)
 	}
+}
+
+// onDisk notes that everything written so far is on the disk.
+func (l *Log) onDisk() {
+	l.synced, l.syncedSize = wire.Anchor{Seq: l.seq, HMAC: l.mac}, l.size
 }
 
 func (l *Log) endRound() {

@@ -1,13 +1,17 @@
 package audit
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -222,8 +226,8 @@ func TestAppendSync(t *testing.T) {
 	}
 	wg.Wait()
 	l.mu.Lock()
-	if l.synced != 64 {
-		t.Errorf("synced up to %d", l.synced)
+	if l.synced.Seq != 64 {
+		t.Errorf("synced up to %d", l.synced.Seq)
 	}
 	l.mu.Unlock()
 	mu.Lock()
@@ -234,8 +238,8 @@ func TestAppendSync(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if got := l.Sealed(); got != l.Head() {
-		t.Errorf("sealed %+v, head %+v", got, l.Head())
+	if h, _, err := readHead(path, testKey); err != nil || h.seq != 64 || l.Head().Seq != 64 {
+		t.Errorf("sealed %+v, head %+v, %v", h, l.Head(), err)
 	}
 	wantClean(t, path, 64)
 }
@@ -268,8 +272,8 @@ func TestSyncedInTime(t *testing.T) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.synced != 1 {
-		t.Errorf("synced up to %d", l.synced)
+	if l.synced.Seq != 1 {
+		t.Errorf("synced up to %d", l.synced.Seq)
 	}
 }
 
@@ -278,8 +282,8 @@ func TestKilled(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")
 	for i := range 5 {
 		l := open(t, path, func(o *Options) { o.SyncEvery = time.Hour })
-		if l.Head().Seq != int64(7*i) {
-			t.Fatalf("head %+v", l.Head())
+		if got := l.Head().Seq; got != int64(7*i) {
+			t.Fatalf("start %d: head %d", i, got)
 		}
 		add(t, l, 7)
 		crash(l)
@@ -333,6 +337,62 @@ func TestTornTail(t *testing.T) {
 		if torn && (err != nil || !bytes.HasSuffix(whole[:cut], saved) || len(saved) == 0) {
 			t.Errorf("cut at %d: saved %q, %v", cut, saved, err)
 		}
+	}
+}
+
+// childVar makes the test binary append to the log it names until it is killed,
+// telling every record that Append took.
+const childVar = "FARHAND_AUDIT_TEST_CHILD"
+
+func TestMain(m *testing.M) {
+	if path := os.Getenv(childVar); path != "" {
+		l, err := Open(Options{Path: path, Key: testKey, SyncEvery: time.Millisecond, MaxBytes: 20_000})
+		for err == nil {
+			var seq int64
+			if seq, err = l.append(&Entry{Op: "X", Details: []Field{String("pad", strings.Repeat("x", 3000))}}); err == nil {
+				_, err = fmt.Println(seq)
+			}
+		}
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+// TestProcessKilled: kill -9 at random moments under load, rotations included,
+// loses no record that was taken, and never breaks the chain.
+func TestProcessKilled(t *testing.T) {
+	leak.Check(t)
+	path := filepath.Join(t.TempDir(), "audit.log")
+	rng := rand.New(rand.NewPCG(1, 2)) // the same moments in every run
+	last := int64(0)
+	for round := range 12 {
+		cmd := exec.Command(os.Args[0])
+		cmd.Env = append(os.Environ(), childVar+"="+path)
+		out, err := cmd.StdoutPipe()
+		must(t, err)
+		must(t, cmd.Start())
+		lines := bufio.NewScanner(out)
+		for range 1 + rng.IntN(60) {
+			if !lines.Scan() {
+				t.Fatal("the child ended by itself")
+			}
+		}
+		must(t, cmd.Process.Kill())
+		for lines.Scan() {
+			seq, err := strconv.ParseInt(lines.Text(), 10, 64)
+			if err == nil { // of the last line, part may be missing
+				last = max(last, seq)
+			}
+		}
+		cmd.Wait() // killed, so it fails
+		l := open(t, path)
+		must(t, l.Close())
+		r := verify(t, path)
+		if !r.OK || r.Seq < last {
+			t.Fatalf("round %d: record %d was taken: %+v", round, last, r)
+		}
+		last = r.Seq
 	}
 }
 
@@ -471,7 +531,7 @@ func TestAnchors(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")
 	l := open(t, path)
 	add(t, l, 5)
-	five := l.Head()
+	five := written(l)
 	add(t, l, 3)
 	must(t, l.Close())
 	backup, err := os.ReadFile(path)
@@ -555,7 +615,7 @@ func TestFailedSync(t *testing.T) {
 	wantClean(t, path, 3)
 }
 
-// TestSealNeverAhead: a seal is written only for what the disk has.
+// TestSealNeverAhead: head and seal are only of what the disk has.
 func TestSealNeverAhead(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")
 	l := open(t, path, func(o *Options) { o.SyncEvery = time.Hour })
@@ -567,8 +627,8 @@ func TestSealNeverAhead(t *testing.T) {
 	if err := l.AppendSync(t.Context(), Entry{Op: "B"}); err == nil {
 		t.Fatal("synced")
 	}
-	if h, _, err := readHead(path, testKey); err != nil || h.seq != 1 {
-		t.Errorf("sealed %+v, %v", h, err)
+	if h, _, err := readHead(path, testKey); err != nil || h.seq != 1 || l.Head().Seq != 1 {
+		t.Errorf("sealed %+v, head %+v, %v", h, l.Head(), err)
 	}
 }
 
@@ -606,10 +666,23 @@ func TestConcurrentAppends(t *testing.T) {
 	}
 }
 
+// written is the newest record, on the disk or not.
+func written(l *Log) wire.Anchor {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return wire.Anchor{Seq: l.seq, HMAC: l.mac}
+}
+
+func sealed(l *Log) int64 {
+	l.headMu.Lock()
+	defer l.headMu.Unlock()
+	return l.head.last.seq
+}
+
 func waitSealed(t *testing.T, l *Log, seq int64) {
 	t.Helper()
 	deadline := time.After(10 * time.Second)
-	for l.Sealed().Seq < seq {
+	for sealed(l) < seq {
 		l.mu.Lock()
 		round := l.round
 		l.mu.Unlock()
@@ -617,7 +690,7 @@ func waitSealed(t *testing.T, l *Log, seq int64) {
 		select {
 		case <-round:
 		case <-deadline:
-			t.Fatalf("sealed only %d", l.Sealed().Seq)
+			t.Fatalf("sealed only %d", sealed(l))
 		}
 	}
 }

@@ -61,7 +61,7 @@ func (l *Log) resume() error {
 			return fmt.Errorf("set aside what a crash left after record %d: %w", l.seq, err)
 		}
 		notes = append(notes, Entry{Op: OpRecovered, Details: []Field{
-			Int("torn_bytes", torn), String("saved_as", saved),
+			Int("torn_bytes", torn), textOrNull("saved_as", saved),
 		}, Result: Result{OK: true}})
 	}
 	l.size = end
@@ -84,7 +84,7 @@ func (l *Log) start(sealed head, good bool, slot int, notes []Entry) error {
 	if err := errors.Join(l.fsync(l.f), atomicfile.SyncDir(filepath.Dir(l.opt.Path))); err != nil {
 		return err
 	}
-	l.synced, l.syncedSize = l.seq, l.size
+	l.onDisk()
 	now := head{seq: l.seq, mac: l.mac, from: l.oldest}
 	hf, err := openHeadFile(l.opt.Path, l.opt.Key, good, slot, now)
 	if err != nil {
@@ -184,20 +184,23 @@ func textOrNull(key, s string) Field {
 	return String(key, s)
 }
 
-// setAside moves the n bytes after end out of the current file.
+// setAside moves the n bytes after end out of the current file. On a full disk
+// they are lost, since otherwise nothing could be recorded any more; the name
+// is empty then.
 func (l *Log) setAside(end, n, seq int64) (name string, err error) {
 	saved, err := createTorn(l.opt.Path, seq)
-	if err != nil {
+	if err == nil {
+		name = filepath.Base(saved.Name())
+		_, err = io.Copy(saved, io.NewSectionReader(l.f, end, n))
+		if err = errors.Join(err, saved.Sync(), saved.Close()); err != nil {
+			name = ""
+			os.Remove(saved.Name())
+		}
+	}
+	if err != nil && !diskFull(err) {
 		return "", err
 	}
-	_, err = io.Copy(saved, io.NewSectionReader(l.f, end, n))
-	if err = errors.Join(err, saved.Sync(), saved.Close()); err != nil {
-		return "", err
-	}
-	if err := errors.Join(l.f.Truncate(end), l.fsync(l.f)); err != nil {
-		return "", err
-	}
-	return filepath.Base(saved.Name()), nil
+	return name, errors.Join(l.f.Truncate(end), l.fsync(l.f))
 }
 
 func createTorn(path string, seq int64) (*os.File, error) {

@@ -32,7 +32,7 @@ func (l *Log) rotate(now time.Time) (err error) {
 		l.syncErr = err
 		return err
 	}
-	l.synced, l.syncedSize = l.seq, l.size
+	l.onDisk()
 	name, err := freeName(path + "." + now.UTC().Format("20060102-150405"))
 	if err != nil {
 		return err
@@ -72,7 +72,7 @@ func (l *Log) rotate(now time.Time) (err error) {
 	l.mac = mac
 	l.size = int64(len(line))
 	l.first = now
-	l.synced, l.syncedSize = l.seq, l.size
+	l.onDisk()
 	if err := atomicfile.SyncDir(filepath.Dir(path)); err != nil {
 		l.opt.Log.Warn("audit log's directory not synced", "path", path, "err", err)
 	}
@@ -184,7 +184,7 @@ func (l *Log) removeSegment(s segment, oldest int64, now time.Time) error {
 		l.syncErr = err
 		return err
 	}
-	l.synced, l.syncedSize = l.seq, l.size
+	l.onDisk()
 	l.headMu.Lock()
 	l.oldest = oldest
 	l.headMu.Unlock()

@@ -33,6 +33,8 @@ type journal struct {
 	size  int64 // up to the last whole line
 	lines int
 	torn  bool
+	// closed ends it; a nil f alone has still to be opened after a rewrite.
+	closed bool
 }
 
 // openJournal reads the file into replay and opens it for appending.
@@ -134,6 +136,9 @@ func (j *journal) rewrite(lines []line) error {
 
 // reopen opens the file that a rewrite put in place.
 func (j *journal) reopen() error {
+	if j.closed {
+		return os.ErrClosed
+	}
 	if j.f != nil {
 		return nil
 	}
@@ -154,8 +159,11 @@ func encodeLine(l line) ([]byte, error) {
 }
 
 func (j *journal) close() error {
+	j.closed = true
 	if j.f == nil {
 		return nil
 	}
-	return errors.Join(j.f.Sync(), j.f.Close())
+	f := j.f
+	j.f = nil
+	return errors.Join(f.Sync(), f.Close())
 }

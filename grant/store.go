@@ -75,7 +75,8 @@ func Open(o Options) (*Store, error) {
 	return s, nil
 }
 
-// Close closes the file. Bindings made before stay good.
+// Close syncs and closes the file; no binding can be made after it. It may be
+// called again.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

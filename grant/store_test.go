@@ -352,6 +352,10 @@ func TestConcurrent(t *testing.T) {
 		once[r] = true
 	}
 	must(t, s.Close())
+	must(t, s.Close())
+	if _, err := s.Attach("s", root); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("attached after closing: %v", err)
+	}
 }
 
 func BenchmarkRestore(b *testing.B) {
