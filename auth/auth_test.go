@@ -94,7 +94,9 @@ func TestMetadata(t *testing.T) {
 		{"503", func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(503) }, Metadata{}, nil},
 		{"401", func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(401) }, Metadata{}, nil},
 		{"captive portal", func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "<html>") }, Metadata{}, nil},
-		{"redirect", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "https://portal.test/404", http.StatusFound) }, Metadata{}, nil},
+		{"redirect", func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "https://portal.test/404", http.StatusFound)
+		}, Metadata{}, nil},
 		{"cut off", func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, `{"issuer":`) }, Metadata{}, nil},
 		{"no network", func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(failToConnect) }, Metadata{}, nil},
 	} {
