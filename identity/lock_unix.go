@@ -14,19 +14,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// LockedError says that another process uses the state directory.
-type LockedError struct {
-	Dir string
-	PID int // 0 if unknown
-}
-
-func (e *LockedError) Error() string {
-	if e.PID == 0 {
-		return fmt.Sprintf("state directory %s is in use by another process", e.Dir)
-	}
-	return fmt.Sprintf("state directory %s is in use by process %d", e.Dir, e.PID)
-}
-
 // LockStateDir makes dir, readable by us alone, if need be, and locks it for
 // this process. While another one holds the lock the error is a *LockedError.
 // The lock goes with the process, however it ends.

@@ -17,8 +17,8 @@ func (r *recorder) Fatalf(format string, args ...any) { r.failed = fmt.Sprintf(f
 
 func TestNeed(t *testing.T) {
 	for _, c := range []struct {
-		must          string
-		have          bool
+		must         string
+		have         bool
 		skips, fails bool
 	}{
 		{"", true, false, false},
