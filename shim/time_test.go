@@ -213,7 +213,9 @@ func TestHourlyExpiry(t *testing.T) {
 		}
 		// A platform that expires every new token is not hammered.
 		before := len(r.platform.Dials())
-		r.platform.Ack = func(s *shimtest.Socket, _ map[string]any) bool { s.Close(4401, ""); return false }
+		r.platform.Script(func() {
+			r.platform.Ack = func(s *shimtest.Socket, _ map[string]any) bool { s.Close(4401, ""); return false }
+		})
 		control.Close(4401, "")
 		time.Sleep(10 * time.Minute)
 		if n := len(r.platform.Dials()) - before; n > 20 {

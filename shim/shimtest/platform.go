@@ -52,6 +52,7 @@ type Platform struct {
 	server  *httptest.Server
 	arrived chan *Socket
 	pipes   *pipes
+	hooks   sync.Mutex
 
 	mu      sync.Mutex
 	dials   []time.Time
@@ -85,6 +86,13 @@ func start(t testing.TB, pipes *pipes) *Platform {
 	p.URL = "ws" + strings.TrimPrefix(p.server.URL, "http") + "/ws/local-executor"
 	t.Cleanup(p.Close)
 	return p
+}
+
+// Script runs f while no hook runs, for changing hooks in the middle of a test.
+func (p *Platform) Script(f func()) {
+	p.hooks.Lock()
+	defer p.hooks.Unlock()
+	f()
 }
 
 // Close drops every socket.
@@ -136,11 +144,15 @@ func (p *Platform) serve(w http.ResponseWriter, r *http.Request) {
 	p.dials = append(p.dials, time.Now())
 	p.tokens = append(p.tokens, strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "))
 	p.mu.Unlock()
-	if p.Upgrade != nil {
-		if status := p.Upgrade(r); status != 0 {
-			http.Error(w, `{"detail":"refused"}`, status)
-			return
+	var status int
+	p.Script(func() {
+		if p.Upgrade != nil {
+			status = p.Upgrade(r)
 		}
+	})
+	if status != 0 {
+		http.Error(w, `{"detail":"refused"}`, status)
+		return
 	}
 	up := websocket.Upgrader{}
 	ws, err := up.Upgrade(w, r, nil)
@@ -214,15 +226,19 @@ func (s *Socket) run() {
 		ack["max_concurrent"] = s.p.MaxConcurrent
 	}
 	id := s.HelloID
-	if s.p.Ack != nil {
-		if !s.p.Ack(s, ack) {
-			s.drain()
-			return
+	good := true
+	s.p.Script(func() {
+		if s.p.Ack != nil {
+			good = s.p.Ack(s, ack)
 		}
-		if other, ok := ack["\x00id"]; ok {
-			id = other.(string)
-			delete(ack, "\x00id")
-		}
+	})
+	if !good {
+		s.drain()
+		return
+	}
+	if other, ok := ack["\x00id"]; ok {
+		id = other.(string)
+		delete(ack, "\x00id")
 	}
 	s.write(map[string]any{"type": "HELLO_ACK", "id": id, "ts": 1.5, "payload": ack})
 	s.p.arrived <- s
