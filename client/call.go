@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -69,6 +70,9 @@ func (c *Client) refusal(status int, body []byte) error {
 		Error wire.Error `json:"error"`
 	}
 	e := &answer.Error
+	if c.base.Scheme == "http" && status == http.StatusBadRequest && bytes.Contains(body, []byte("HTTPS server")) { // net/http's own words
+		return &linkError{RelayUnreachable, "the relay at " + c.base.Host + " can't be reached by http", errors.New("it speaks https")}
+	}
 	if err := json.Unmarshal(body, &answer); err != nil || e.Code == "" {
 		e = &wire.Error{Message: fmt.Sprintf("the relay at %s answered %d %s", c.base.Host, status, http.StatusText(status))}
 		e.Code = statusCode(status)

@@ -181,6 +181,10 @@ func TestTrust(t *testing.T) {
 			t.Errorf("%s: %v, want RELAY_UNTRUSTED", name, err)
 		}
 	}
+	plain := strings.Replace(r.URL, "https://", "http://", 1)
+	if err := ask(t, plain, ""); !errors.Is(err, client.RelayUnreachable) || !strings.Contains(err.Error(), "it speaks https") {
+		t.Errorf("plain http to a TLS port: %v", err)
+	}
 	if _, err := client.New(client.Config{URL: r.URL, CASHA256: "12"}); err == nil {
 		t.Error("a malformed pin was taken")
 	}

@@ -163,30 +163,32 @@ func (a *app) until(t time.Time) string {
 
 // span rounds a duration to what a person wants to know.
 func span(d time.Duration) string {
+	in := func(unit time.Duration) int64 { return int64((d + unit/2) / unit) }
 	switch {
 	case d < time.Second:
 		return "1 s"
-	case d < 2*time.Minute:
-		return fmt.Sprintf("%d s", d/time.Second)
-	case d < 2*time.Hour:
-		return fmt.Sprintf("%d min", d/time.Minute)
+	case d < 100*time.Second:
+		return fmt.Sprintf("%d s", in(time.Second))
+	case d < 100*time.Minute:
+		return fmt.Sprintf("%d min", in(time.Minute))
 	case d < 48*time.Hour:
-		return fmt.Sprintf("%d h", d/time.Hour)
+		return fmt.Sprintf("%d h", in(time.Hour))
 	default:
-		return fmt.Sprintf("%d days", d/(24*time.Hour))
+		return fmt.Sprintf("%d days", in(24*time.Hour))
 	}
 }
 
-// size writes a number of bytes with three digits that count.
+// size writes a number of bytes for people, rounded down, so that a limit is
+// never shown as more than it is.
 func size(n int64) string {
 	if n < 1024 {
 		return fmt.Sprintf("%d B", n)
 	}
-	value, unit := float64(n)/1024, 0
-	for value >= 1024 && unit < 4 {
-		value, unit = value/1024, unit+1
+	unit, name := int64(1024), 0
+	for n/unit >= 1024 && name < 4 {
+		unit, name = unit*1024, name+1
 	}
-	return fmt.Sprintf("%.1f %s", value, [...]string{"KiB", "MiB", "GiB", "TiB", "PiB"}[unit])
+	return fmt.Sprintf("%d.%d %s", n/unit, n%unit/(unit/1024)*10/1024, [...]string{"KiB", "MiB", "GiB", "TiB", "PiB"}[name])
 }
 
 func join[T ~string](list []T) string {

@@ -91,13 +91,14 @@ func TestClean(t *testing.T) {
 }
 
 func TestSizeAndSpan(t *testing.T) {
-	for n, want := range map[int64]string{0: "0 B", 1023: "1023 B", 1024: "1.0 KiB", 10 << 20: "10.0 MiB", 1 << 62: "4096.0 PiB"} {
+	for n, want := range map[int64]string{0: "0 B", 1023: "1023 B", 1024: "1.0 KiB", 10 << 20: "10.0 MiB", wire.MaxBinary: "11.9 MiB", 1536: "1.5 KiB", 1 << 62: "4096.0 PiB"} {
 		if got := size(n); got != want {
 			t.Errorf("size(%d) = %q, want %q", n, got, want)
 		}
 	}
 	for d, want := range map[time.Duration]string{
-		-time.Hour: "1 s", 0: "1 s", 90 * time.Second: "90 s", 3 * time.Minute: "3 min", 25 * time.Hour: "25 h", 72 * time.Hour: "3 days",
+		-time.Hour: "1 s", 0: "1 s", 90 * time.Second: "90 s", 3 * time.Minute: "3 min", 25 * time.Hour: "25 h", 71 * time.Hour: "3 days",
+		59*time.Minute + 59*time.Second: "60 min",
 	} {
 		if got := span(d); got != want {
 			t.Errorf("span(%v) = %q, want %q", d, got, want)
