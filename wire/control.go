@@ -1,5 +1,7 @@
 package wire
 
+import "encoding/json"
+
 // Hello is HELLO.payload. List fields are never null on the wire: make them
 // empty, not nil.
 type Hello struct {
@@ -50,6 +52,33 @@ type Ceiling struct {
 	Capabilities *[]Capability  `json:"capabilities,omitempty"`
 	Devices      *[]DeviceGrant `json:"devices,omitempty"`
 	Roots        *[]string      `json:"roots,omitempty"`
+}
+
+// UnmarshalJSON takes a list that is null for an empty one, which allows
+// nothing: that is what a nil slice behind a pointer is encoded as, and a
+// ceiling must never be lifted by the difference.
+func (c *Ceiling) UnmarshalJSON(b []byte) error {
+	if string(b) == "null" {
+		return nil
+	}
+	type plain Ceiling
+	if err := json.Unmarshal(b, (*plain)(c)); err != nil {
+		return err
+	}
+	return Fields(b, func(key string, raw []byte) error {
+		if string(raw) != "null" {
+			return nil
+		}
+		switch key {
+		case "capabilities":
+			c.Capabilities = &[]Capability{}
+		case "devices":
+			c.Devices = &[]DeviceGrant{}
+		case "roots":
+			c.Roots = &[]string{}
+		}
+		return nil
+	})
 }
 
 // DeviceGrant allows the devices whose canonical id matches Pattern (a Python

@@ -1,0 +1,45 @@
+package wire_test
+
+import (
+	"encoding/json"
+	"testing"
+
+	"farhand/wire"
+)
+
+// TestCeilingNull: an absent list allows all; a list that is null, which is what
+// a nil slice becomes on its way, allows nothing.
+func TestCeilingNull(t *testing.T) {
+	var none []wire.Capability
+	b, err := json.Marshal(wire.GrantSet{Approval: &wire.Ceiling{Capabilities: &none}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var set wire.GrantSet
+	if err := json.Unmarshal(b, &set); err != nil {
+		t.Fatal(err)
+	}
+	if a := set.Approval; a == nil || a.Capabilities == nil || len(*a.Capabilities) != 0 {
+		t.Errorf("%s decodes as %+v", b, set.Approval)
+	}
+	if a := set.Approval; a.Devices != nil || a.Roots != nil || set.Token != nil {
+		t.Errorf("%s decodes as %+v", b, set)
+	}
+	for _, text := range []string{`{"devices":null}`, `{"roots":null}`, `{"capabilities":null}`} {
+		var c wire.Ceiling
+		if err := json.Unmarshal([]byte(text), &c); err != nil || c == (wire.Ceiling{}) {
+			t.Errorf("%s decodes as %+v, %v", text, c, err)
+		}
+	}
+	var c wire.Ceiling
+	for _, text := range []string{`{}`, `null`, `{"capabilities":["files"],"more":null}`} {
+		if err := json.Unmarshal([]byte(text), &c); err != nil || c.Roots != nil || c.Devices != nil {
+			t.Errorf("%s decodes as %+v, %v", text, c, err)
+		}
+	}
+	for _, text := range []string{`7`, `{"roots":7}`, `{"capabilities":{}}`} {
+		if json.Unmarshal([]byte(text), &c) == nil {
+			t.Errorf("%s was taken", text)
+		}
+	}
+}
