@@ -65,9 +65,6 @@ func (d *Dispatcher) Do(ctx context.Context, c Caller, op wire.HardwareOp) (wire
 	trace := Trace{Op: op.Op, Effect: Mutating}
 	desc, service, err := d.reg.find(ctx, op.Device)
 	if err != nil {
-		if op.Op == wire.OpRelease && errors.Is(err, wire.HardwareNotFound) {
-			return d.releaseGone(ctx, c, op, trace, err)
-		}
 		return wire.HardwareResult{}, trace, err
 	}
 	trace.Device = desc.ID
@@ -79,7 +76,7 @@ func (d *Dispatcher) Do(ctx context.Context, c Caller, op wire.HardwareOp) (wire
 	answer := wire.HardwareResult{Device: desc.ID, Generation: desc.Generation}
 	if op.Op == wire.OpRelease {
 		had, err := d.leases.Release(ctx, desc.ID, c.Session)
-		answer.Result = Released{had}
+		answer.Result = wire.Released{Released: had}
 		return answer, trace, err
 	}
 	if err := d.serves(desc, service, op.Op, &trace); err != nil {
@@ -90,24 +87,6 @@ func (d *Dispatcher) Do(ctx context.Context, c Caller, op wire.HardwareOp) (wire
 		return wire.HardwareResult{}, trace, err
 	}
 	return answer, trace, nil
-}
-
-// Released is the result of RELEASE.
-type Released struct {
-	Released bool `json:"released"` // false: this session didn't have it
-}
-
-// releaseGone releases a device that is not there any more.
-func (d *Dispatcher) releaseGone(ctx context.Context, c Caller, op wire.HardwareOp, trace Trace, notFound error) (wire.HardwareResult, Trace, error) {
-	had, err := d.leases.Release(ctx, op.Device, c.Session)
-	switch {
-	case err != nil:
-		return wire.HardwareResult{}, trace, err
-	case !had:
-		return wire.HardwareResult{}, trace, notFound
-	}
-	trace.Device = op.Device
-	return wire.HardwareResult{Device: op.Device, Result: Released{true}}, trace, nil
 }
 
 // serves says whether there is such an operation on this device.

@@ -34,22 +34,15 @@ func (h Holder) label() string {
 	return "another session"
 }
 
-// Parker is a lease's state that can stay open for a moment after an operation
-// that doesn't hold its device. Park gives up whatever keeps others out, and
-// never blocks; Resume takes it back, and after its failure the state is closed.
-type Parker interface {
-	Park()
-	Resume() error
-}
-
 // LeaseOptions are the times of Leases.
 type LeaseOptions struct {
 	// Idle ends a held lease without an operation for so long. 0 means DefaultIdle.
 	Idle time.Duration
-	// Linger is how long the state (an open port) is kept, parked, after an
-	// operation that didn't hold the device, so that the answer to one
-	// operation isn't lost before the next reads it. Another session may take
-	// the device at any moment of it. 0 means DefaultLinger, below 0 none.
+	// Linger is how long a state that asks for it (an open port, see
+	// Lease.Linger) is kept after an operation that didn't hold the device, so
+	// that the answer to one operation isn't lost before the next reads it.
+	// Another session may take the device at any moment of it, as if it were
+	// free. 0 means DefaultLinger, below 0 none.
 	Linger time.Duration
 	Log    *slog.Logger
 }
@@ -91,14 +84,15 @@ type Lease struct {
 
 	// Guarded by set.mu.
 	held   bool // kept beyond the operation
-	parked bool // between two operations: the state is parked, others may take the device
+	parked bool // between two operations without hold: only the state lingers
 	ended  bool
 	uses   int    // operations running or waiting
 	op     string // the one that is running
 	timer  *time.Timer
 
 	// Touched only by whoever has the turn, and by the end, which waits for it.
-	state io.Closer
+	state  io.Closer
+	linger bool
 }
 
 // Holder is who has the lease.
@@ -113,6 +107,10 @@ func (l *Lease) State() io.Closer { return l.state }
 // SetState keeps something with the lease, to be closed with it. It doesn't
 // close what was there before.
 func (l *Lease) SetState(s io.Closer) { l.state = s }
+
+// Linger lets the state outlive an operation that doesn't hold the device, for
+// a moment in which others may take the device all the same.
+func (l *Lease) Linger() { l.linger = true }
 
 // Held says whether an earlier operation kept the device, so that what it had
 // set still holds.
@@ -205,20 +203,11 @@ func (ls *Leases) newLease(key string, h Holder) *Lease {
 // start is called with the turn.
 func (ls *Leases) start(l *Lease, op string) error {
 	ls.mu.Lock()
+	defer ls.mu.Unlock()
 	if l.ended {
-		ls.mu.Unlock()
 		return context.Cause(l.ctx)
 	}
-	l.op = op
-	wasParked := l.parked
-	l.parked = false
-	ls.mu.Unlock()
-	if p, ok := l.state.(Parker); ok && wasParked {
-		if err := p.Resume(); err != nil {
-			l.closeState()
-			return err
-		}
-	}
+	l.op, l.parked = op, false
 	return nil
 }
 
@@ -250,11 +239,10 @@ func (ls *Leases) leave(l *Lease) {
 // rest decides what becomes of a lease that nobody uses at the moment. It is
 // called with ls.mu and the turn.
 func (ls *Leases) rest(l *Lease) {
-	switch p, canPark := l.state.(Parker); {
+	switch {
 	case l.held:
 		l.timer = time.AfterFunc(ls.opts.Idle, func() { ls.expire(l, "idle") })
-	case canPark && ls.opts.Linger > 0:
-		p.Park()
+	case l.state != nil && l.linger && ls.opts.Linger > 0:
 		l.parked = true
 		l.timer = time.AfterFunc(ls.opts.Linger, func() { ls.expire(l, "not held") })
 	default:

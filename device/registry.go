@@ -136,6 +136,7 @@ func (r *Registry) apply(found []probed) {
 	now := time.Now()
 	next, problems := r.merge(found)
 	changes, gone := r.diff(next, now)
+	news := fmt.Sprint(problems) != fmt.Sprint(r.problems)
 	r.present, r.problems = next, problems
 	r.aliases = aliasesOf(next)
 	r.forget()
@@ -146,6 +147,9 @@ func (r *Registry) apply(found []probed) {
 	r.mu.Unlock()
 
 	for _, p := range problems {
+		if !news { // said before
+			break
+		}
 		r.opts.Log.Warn("devices could not be listed", "type", p.Type, "err", p.Err)
 	}
 	for _, id := range gone {

@@ -109,20 +109,6 @@ func (p *Port) disclaim(fd int) {
 	_ = unix.Flock(fd, unix.LOCK_UN)
 }
 
-// Park lets others open the port until Resume.
-func (p *Port) Park() { _ = p.control(func(fd int) error { p.disclaim(fd); return nil }) }
-
-// Resume takes the port back for this process alone; the error is HARDWARE_BUSY
-// if another took it meanwhile, DEVICE_GONE if it was unplugged.
-func (p *Port) Resume() error {
-	return p.control(func(fd int) error {
-		if p.isGone() {
-			return p.goneError()
-		}
-		return p.claim(fd)
-	})
-}
-
 // SetMode changes how the port is set. What the driver doesn't do is
 // FEATURE_NOT_SUPPORTED, and the port is left as it was. A bit rate is taken as
 // the kernel makes it: see Baud.

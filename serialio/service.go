@@ -25,11 +25,12 @@ const (
 
 // Service serves SERIAL_WRITE, SERIAL_READ, SERIAL_TRANSACT and SERIAL_CONTROL.
 //
-// A port is opened by the first operation of a lease. An operation that doesn't
-// hold its device leaves the port open, and free for others to take, for a
-// moment (device.LeaseOptions.Linger), so that the answer to a SERIAL_WRITE
-// isn't lost before the SERIAL_READ after it; the mode begins anew with each
-// such operation, and is kept while the device is held.
+// A port is opened by the first operation of a lease. After an operation that
+// doesn't hold its device the port stays open for a moment
+// (device.LeaseOptions.Linger), so that the answer to a SERIAL_WRITE isn't lost
+// before the SERIAL_READ after it; other sessions may take it in that moment.
+// The mode begins anew with each such operation, and is kept while the device
+// is held.
 type Service struct{}
 
 var _ device.Service = Service{}
@@ -132,6 +133,7 @@ func (o *operation) port(w *wire.SerialMode) (*Port, error) {
 			return nil, err
 		}
 		o.lease.SetState(p)
+		o.lease.Linger()
 		return p, nil
 	}
 	if mode != p.Mode() {

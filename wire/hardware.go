@@ -53,6 +53,11 @@ type HardwareResult struct {
 	Result     any    `json:"result"`
 }
 
+// Released is the result of RELEASE.
+type Released struct {
+	Released bool `json:"released"` // false: this session didn't have the device
+}
+
 // The operations that exist so far.
 const (
 	OpRelease        = "RELEASE" // gives the device back; allowed on every device

@@ -214,7 +214,7 @@ func (r *rig) release(t *testing.T, session string, want bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if res.Result != (device.Released{Released: want}) {
+	if res.Result != (wire.Released{Released: want}) {
 		t.Errorf("RELEASE in session %s answers %v", session, res.Result)
 	}
 }

@@ -61,8 +61,8 @@ func (l *Listener) Next(ctx context.Context) (Event, error) {
 		switch {
 		case ctx.Err() != nil:
 			return Event{}, context.Cause(ctx)
-		case errors.Is(err, os.ErrClosed):
-			return Event{}, ErrClosed
+		case errors.Is(err, ErrClosed):
+			return Event{}, err
 		case errors.Is(err, unix.ENOBUFS):
 			return Event{}, ErrLost
 		case err != nil:
@@ -81,15 +81,18 @@ func (l *Listener) Next(ctx context.Context) (Event, error) {
 func (l *Listener) receive() (n int, from unix.Sockaddr, err error) {
 	raw, err := l.f.SyscallConn()
 	if err != nil {
-		return 0, nil, err
+		return 0, nil, ErrClosed
 	}
 	var opErr error
 	err = raw.Read(func(fd uintptr) bool {
 		n, from, opErr = unix.Recvfrom(int(fd), l.buf, 0)
 		return !errors.Is(opErr, unix.EAGAIN) && !errors.Is(opErr, unix.EINTR)
 	})
-	if err != nil {
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded): // set by Next's context alone
 		return 0, nil, err
+	case err != nil:
+		return 0, nil, ErrClosed
 	}
 	return n, from, opErr
 }

@@ -14,8 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
-
-	"golang.org/x/sys/unix"
+	"syscall"
 
 	"farhand/device"
 	"farhand/serialio/termios"
@@ -49,6 +48,7 @@ type Bench struct {
 
 	mu      sync.Mutex
 	models  []Model
+	changed func()
 	plugged map[string]*port
 	plugs   map[string]int // how often each was plugged in
 	closed  bool
@@ -108,12 +108,24 @@ func (b *Bench) Probe(ctx context.Context) ([]device.Descriptor, error) {
 // Unplug takes an instrument away: who has its terminal open sees it hung up.
 func (b *Bench) Unplug(name string) {
 	b.mu.Lock()
-	p := b.plugged[name]
+	p, changed := b.plugged[name], b.changed
 	delete(b.plugged, name)
 	b.mu.Unlock()
-	if p != nil {
-		p.close()
+	if p == nil {
+		return
 	}
+	p.close()
+	if changed != nil {
+		changed()
+	}
+}
+
+// OnChange has hook called after each plug and unplug, since the kernel reports
+// none. The hook must not call the bench.
+func (b *Bench) OnChange(hook func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.changed = hook
 }
 
 // Replug plugs an instrument in, if it isn't.
@@ -136,6 +148,9 @@ func (b *Bench) Replug(name string) error {
 	b.plugged[name] = p
 	b.plugs[name]++
 	b.log.Debug("simulated instrument", "name", name, "terminal", p.path)
+	if b.changed != nil {
+		b.changed()
+	}
 	return nil
 }
 
@@ -160,7 +175,7 @@ func plug(i Instrument) (*port, error) {
 	if err != nil {
 		return nil, err
 	}
-	terminal, err := os.OpenFile(path, os.O_RDWR|unix.O_NOCTTY, 0)
+	terminal, err := os.OpenFile(path, os.O_RDWR|syscall.O_NOCTTY, 0)
 	if err == nil {
 		err = raw(terminal)
 	}
@@ -187,15 +202,7 @@ func raw(terminal *os.File) error {
 		return err
 	}
 	var opErr error
-	err = conn.Control(func(fd uintptr) {
-		t, err := termios.Get(int(fd))
-		if err == nil {
-			termios.MakeRaw(t)
-			termios.SetSpeed(t, 115200)
-			err = termios.Set(int(fd), t)
-		}
-		opErr = err
-	})
+	err = conn.Control(func(fd uintptr) { opErr = termios.Raw(int(fd)) })
 	return errors.Join(err, opErr)
 }
 

@@ -59,7 +59,6 @@ func Run(t *testing.T, open func(t testing.TB) Line) {
 		{"Flush", testFlush},
 		{"Drain", testDrain},
 		{"Exclusive", testExclusive},
-		{"Park", testPark},
 		{"OddBaud", testOddBaud},
 		{"Modes", testModes},
 		{"ModemLines", testModemLines},
@@ -350,8 +349,6 @@ func testAfterClose(t *testing.T, l Line) {
 	isClosed(t, "SetMode", p.SetMode(serialio.DefaultMode()))
 	isClosed(t, "FlushInput", p.FlushInput(t.Context()))
 	isClosed(t, "SetModem", p.SetModem(termios.DTR, true))
-	isClosed(t, "Resume", p.Resume())
-	p.Park()
 	l.open(t) // the port is free again
 }
 
@@ -399,29 +396,6 @@ func testExclusive(t *testing.T, l Line) {
 	}
 	closed(t, p)
 	l.open(t)
-}
-
-func testPark(t *testing.T, l Line) {
-	p := l.open(t)
-	l.send(t, []byte("kept|until later"))
-	want(t, read(t, p, serialio.ReadOptions{Size: 100, Until: []byte("|"), Timeout: patience}), "kept|", serialio.StopUntil)
-	p.Park()
-	if err := p.Resume(); err != nil {
-		t.Fatal(err)
-	}
-	want(t, read(t, p, serialio.ReadOptions{Size: 11, Timeout: patience}), "until later", serialio.StopSize)
-	p.Park()
-	other := l.open(t)
-	if err := p.Resume(); !errors.Is(err, wire.HardwareBusy) {
-		t.Errorf("taking back a port that another has answers %v", err)
-	}
-	closed(t, p)
-	// The loser's end takes nothing from the other.
-	if second, err := serialio.Open(l.Node, serialio.DefaultMode()); err == nil {
-		second.Close()
-		t.Error("closing the loser gave the port free")
-	}
-	closed(t, other)
 }
 
 func testOddBaud(t *testing.T, l Line) {
@@ -510,9 +484,6 @@ func testUnplugWhileReading(t *testing.T, l Line) {
 	}
 	if _, err := p.Modem(); !errors.Is(err, wire.DeviceGone) {
 		t.Errorf("Modem after it answers %v", err)
-	}
-	if err := p.Resume(); !errors.Is(err, wire.DeviceGone) {
-		t.Errorf("Resume after it answers %v", err)
 	}
 	if _, err := serialio.Open(l.Node, serialio.DefaultMode()); !errors.Is(err, wire.DeviceGone) {
 		t.Errorf("an open after it answers %v", err)

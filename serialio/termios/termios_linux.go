@@ -25,6 +25,17 @@ func MakeRaw(t *unix.Termios) {
 	t.Cc[unix.VMIN], t.Cc[unix.VTIME] = 1, 0
 }
 
+// Raw prepares a terminal that nobody has set yet: raw, 115200 bit/s.
+func Raw(fd int) error {
+	t, err := Get(fd)
+	if err != nil {
+		return err
+	}
+	MakeRaw(t)
+	SetSpeed(t, 115200)
+	return Set(fd, t)
+}
+
 // SetSpeed asks for any bit rate, the same both ways (BOTHER).
 func SetSpeed(t *unix.Termios, baud uint32) {
 	const inputShift = 16 // IBSHIFT: where the input rate stands in c_cflag
@@ -32,16 +43,6 @@ func SetSpeed(t *unix.Termios, baud uint32) {
 	t.Cflag |= unix.BOTHER | unix.BOTHER<<inputShift
 	t.Ispeed, t.Ospeed = baud, baud
 }
-
-// The modem lines, as bits of Modem and SetModem.
-const (
-	DTR = unix.TIOCM_DTR
-	RTS = unix.TIOCM_RTS
-	CTS = unix.TIOCM_CTS
-	DSR = unix.TIOCM_DSR
-	DCD = unix.TIOCM_CAR
-	RI  = unix.TIOCM_RNG
-)
 
 // Modem reads the modem lines. A line that has none (a pseudo-terminal)
 // answers ENOTTY.
