@@ -161,8 +161,11 @@ func checkNetwork(ctx context.Context, c config.Config) (network, clock Finding)
 }
 
 func checkToken(o DoctorOptions) Finding {
-	store := auth.NewStore(o.Config.StateDir, o.Config.Platform.String(), credentialsDir(o.Environ))
-	tokens, err := store.Load()
+	base, err := auth.BaseURL(o.Config.Platform.String())
+	if err != nil {
+		return Finding{Level: Fail, About: "token", Found: err.Error()}
+	}
+	tokens, err := auth.NewStore(o.Config.StateDir, base, credentialsDir(o.Environ)).Load()
 	switch {
 	case errors.Is(err, auth.ErrLoginNeeded):
 		return Finding{Level: Warn, About: "token", Found: "not paired", Do: "farhandd run shows a code, or: farhandd login"}

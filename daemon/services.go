@@ -180,6 +180,7 @@ func (d *services) openGrants(_ context.Context, o Options) error {
 		return fmt.Errorf("root grants: %w", err)
 	}
 	d.grants = store
+	d.closers = append(d.closers, store)
 	return nil
 }
 
@@ -226,6 +227,7 @@ func (d *services) openLLM(_ context.Context, o Options) error {
 	if d.llm, err = llm.New(llm.Config{URL: o.Config.LLMURL.String(), Log: o.Log}); err != nil {
 		return &ConfigError{fmt.Errorf("llm.url: %w", err)}
 	}
+	d.closers = append(d.closers, d.llm)
 	return nil
 }
 

@@ -1,0 +1,160 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"time"
+
+	"github.com/gorilla/websocket"
+)
+
+// The bare limits: a gorilla client that answers as fast as it can, and a
+// forwarder that only copies frames. Both run as processes of their own.
+
+const buffer = 64 << 10
+
+// big is the size of the file whose reading is measured.
+const big = 8 << 20
+
+// peer dials and answers: a frame that begins with "echo" comes back as it is,
+// "exec" starts a program first, "big" is answered with a frame of the size of
+// an 8 MiB file in base64.
+func peer(ctx context.Context, url string) error {
+	ws, _, err := dialer().DialContext(ctx, url, nil)
+	if err != nil {
+		return err
+	}
+	defer ws.Close()
+	context.AfterFunc(ctx, func() { ws.Close() })
+	frame := bytes.Repeat([]byte("A"), base64.StdEncoding.EncodedLen(big)+200)
+	for {
+		_, b, err := ws.ReadMessage()
+		if err != nil {
+			return err
+		}
+		switch {
+		case bytes.HasPrefix(b, []byte("exec")):
+			if err := exec.Command("/bin/true").Run(); err != nil {
+				return err
+			}
+		case bytes.HasPrefix(b, []byte("big")):
+			b = frame
+		}
+		if err := ws.WriteMessage(websocket.TextMessage, b); err != nil {
+			return err
+		}
+	}
+}
+
+func dialer() *websocket.Dialer {
+	return &websocket.Dialer{ReadBufferSize: buffer, WriteBufferSize: buffer, HandshakeTimeout: 10 * time.Second}
+}
+
+// forwarder accepts two sockets and copies every frame from one to the other.
+// It prints its address.
+func forwarder(ctx context.Context, _ string) error {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	sockets := make(chan *websocket.Conn)
+	up := websocket.Upgrader{ReadBufferSize: buffer, WriteBufferSize: buffer}
+	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if ws, err := up.Upgrade(w, r, nil); err == nil {
+			sockets <- ws
+		}
+	})}
+	go srv.Serve(l)
+	defer srv.Close()
+	fmt.Fprintln(os.Stdout, l.Addr())
+	a, b := <-sockets, <-sockets
+	context.AfterFunc(ctx, func() { a.Close(); b.Close() })
+	done := make(chan error, 2)
+	pipe := func(from, to *websocket.Conn) {
+		for {
+			kind, frame, err := from.ReadMessage()
+			if err == nil {
+				err = to.WriteMessage(kind, frame)
+			}
+			if err != nil {
+				done <- err
+				return
+			}
+		}
+	}
+	go pipe(a, b)
+	go pipe(b, a)
+	return <-done
+}
+
+// socket is one end of a WebSocket in the measuring process; reads go into one
+// buffer, so that the measured limit is the wire's and not the collector's.
+type socket struct {
+	*websocket.Conn
+	buf bytes.Buffer
+}
+
+func (s *socket) roundTrip(frame []byte) ([]byte, error) {
+	if err := s.WriteMessage(websocket.TextMessage, frame); err != nil {
+		return nil, err
+	}
+	return s.read()
+}
+
+func (s *socket) read() ([]byte, error) {
+	_, r, err := s.NextReader()
+	if err != nil {
+		return nil, err
+	}
+	s.buf.Reset()
+	_, err = s.buf.ReadFrom(r)
+	return s.buf.Bytes(), err
+}
+
+// accept is a server whose sockets are taken by path.
+type accept struct {
+	url     string // http://host:port
+	server  *http.Server
+	sockets map[string]chan *socket
+}
+
+func newAccept(paths ...string) (*accept, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	a := &accept{url: "http://" + l.Addr().String(), sockets: make(map[string]chan *socket)}
+	for _, p := range paths {
+		a.sockets[p] = make(chan *socket, 1)
+	}
+	up := websocket.Upgrader{ReadBufferSize: buffer, WriteBufferSize: buffer}
+	a.server = &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ch := a.sockets[r.URL.Path]
+		if ch == nil {
+			http.NotFound(w, r)
+			return
+		}
+		if ws, err := up.Upgrade(w, r, nil); err == nil {
+			ch <- &socket{Conn: ws}
+		}
+	})}
+	go a.server.Serve(l)
+	return a, nil
+}
+
+func (a *accept) take(ctx context.Context, path string) (*socket, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, 30*time.Second, fmt.Errorf("%s: %w", path, errTimeout))
+	defer cancel()
+	select {
+	case s := <-a.sockets[path]:
+		return s, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
