@@ -241,7 +241,7 @@ func TestConcurrentUse(t *testing.T) {
 				c := Caller{Session: fmt.Sprint(i % 3)}
 				_, _, err := d.Do(ctx, c, wire.HardwareOp{Device: "serial:a", Op: "NOP", Hold: i%2 == 0})
 				switch wire.CodeOf(err) {
-				case "", wire.HardwareNotFound, wire.HardwareBusy, wire.DeviceGone:
+				case "", wire.HardwareNotFound, wire.HardwareBusy, wire.DeviceGone, wire.HardwareTransferFailed: // gone, taken, or its session ended
 				default:
 					t.Error(err)
 				}

@@ -10,9 +10,6 @@ import (
 
 // testProbeOpensNothing watches the device nodes while the driver looks.
 func testProbeOpensNothing(t *testing.T, r *rig) {
-	if r.b.DevRoot == "" {
-		t.Skip("the bench's device nodes lie in no directory of their own")
-	}
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
 		t.Fatal(err)

@@ -2,6 +2,12 @@
 
 package devicetest
 
-import "testing"
+import (
+	"testing"
 
-func testProbeOpensNothing(t *testing.T, _ *rig) { t.Skip("opens are watched on Linux only") }
+	"farhand/internal/testenv"
+)
+
+func testProbeOpensNothing(t *testing.T, _ *rig) {
+	testenv.Need(t, "inotify", false, "opens are watched on Linux only")
+}

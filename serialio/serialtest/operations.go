@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"farhand/device"
+	"farhand/internal/testenv"
 	"farhand/serialio"
 	"farhand/wire"
 )
@@ -190,9 +191,7 @@ func testTakenOver(t *testing.T, l Line) {
 }
 
 func testUnplugDuringOperation(t *testing.T, l Line) {
-	if l.Unplug == nil {
-		t.Skip("this line can't be unplugged")
-	}
+	testenv.Need(t, "unplug", l.Unplug != nil, "this line can't be unplugged")
 	d := l.desk(t)
 	d.write(t, "a", "x", nil, true)
 	d.far(t, "x")

@@ -14,6 +14,7 @@ import (
 
 	"farhand/device"
 	"farhand/internal/leak"
+	"farhand/internal/testenv"
 	"farhand/serialio"
 	"farhand/serialio/termios"
 	"farhand/wire"
@@ -444,7 +445,7 @@ func testHighDescriptor(t *testing.T, l Line) {
 	for {
 		f, err := os.Open(os.DevNull)
 		if err != nil {
-			t.Skipf("this process may not have 1024 open files: %v", err)
+			testenv.Need(t, "descriptors", false, "this process may not have 1024 open files: "+err.Error())
 		}
 		files = append(files, f)
 		if f.Fd() > 1024 {
@@ -459,9 +460,7 @@ func testHighDescriptor(t *testing.T, l Line) {
 }
 
 func testUnplugWhileReading(t *testing.T, l Line) {
-	if l.Unplug == nil {
-		t.Skip("this line can't be unplugged")
-	}
+	testenv.Need(t, "unplug", l.Unplug != nil, "this line can't be unplugged")
 	p := l.open(t)
 	failed := make(chan error)
 	reading := make(chan struct{})
@@ -491,9 +490,7 @@ func testUnplugWhileReading(t *testing.T, l Line) {
 }
 
 func testUnplugWhileWriting(t *testing.T, l Line) {
-	if l.Unplug == nil {
-		t.Skip("this line can't be unplugged")
-	}
+	testenv.Need(t, "unplug", l.Unplug != nil, "this line can't be unplugged")
 	p := l.open(t)
 	failed := stuck(t.Context(), p, patience)
 	l.first(t)
