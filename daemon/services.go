@@ -207,7 +207,7 @@ func (d *services) openHardware(ctx context.Context, o Options) error {
 	var bench *sim.Bench
 	if o.Config.Sim {
 		var err error
-		if bench, err = sim.Open("", o.Log); err != nil {
+		if bench, err = sim.Open(filepath.Join(o.Config.StateDir, "sim"), o.Log); err != nil {
 			return fmt.Errorf("simulated bench: %w", err)
 		}
 		d.closers = append(d.closers, bench)
