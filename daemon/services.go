@@ -213,6 +213,9 @@ func (d *services) openHardware(ctx context.Context, o Options) error {
 		d.closers = append(d.closers, bench)
 	}
 	d.registry = newRegistry(o.Config, bench, o.Log)
+	if bench != nil {
+		bench.Serial.OnChange(d.registry.Changed)
+	}
 	d.leases = device.NewLeases(device.LeaseOptions{Idle: o.Config.LeaseIdle, Log: o.Log})
 	d.closers = append(d.closers, d.leases)
 	d.dispatch = device.NewDispatcher(d.registry, d.leases)

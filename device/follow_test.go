@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"farhand/internal/faketime"
 	"farhand/internal/leak"
 	"farhand/internal/testenv"
 )
@@ -24,26 +25,26 @@ func TestLoop(t *testing.T) {
 
 		for range 5 { // a burst
 			r.Changed()
-			time.Sleep(quiet / 5)
+			faketime.Advance(quiet / 5)
 		}
 		if n := probes(); n != 0 {
 			t.Errorf("%d readings in the middle of a burst", n)
 		}
-		time.Sleep(quiet)
+		faketime.Advance(quiet)
 		if n := probes(); n != 1 {
 			t.Errorf("%d readings after a burst", n)
 		}
-		time.Sleep(afterthought)
+		faketime.Advance(afterthought)
 		if n := probes(); n != 2 {
 			t.Errorf("%d readings with the afterthought", n)
 		}
-		time.Sleep(time.Hour)
+		faketime.Advance(time.Hour)
 		if n := probes(); n != 2 {
 			t.Errorf("%d readings with nothing going on", n)
 		}
 		for range 40 { // a flood can't put the reading off for ever, nor make it many
 			r.Changed()
-			time.Sleep(quiet / 5)
+			faketime.Advance(quiet / 5)
 		}
 		if n := probes(); n < 3 || n > 4 {
 			t.Errorf("%d readings after a flood of two seconds", n)

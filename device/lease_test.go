@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"farhand/internal/faketime"
 	"farhand/wire"
 )
 
@@ -64,7 +65,7 @@ func TestHeldLease(t *testing.T) {
 		}
 		end(true)
 		for range 3 { // each operation starts the idle time anew
-			time.Sleep(59 * time.Second)
+			faketime.Advance(59 * time.Second)
 			isBusy(t, ls, bob, "alice")
 			l, _, end := begin(t, ls, alice)
 			if !l.Held() || l.State() != io.Closer(state) {
@@ -75,7 +76,7 @@ func TestHeldLease(t *testing.T) {
 		if ls.Held("a") != 1 || ls.Held("b") != 0 {
 			t.Error("the count of held devices is wrong")
 		}
-		time.Sleep(time.Minute + time.Millisecond)
+		faketime.Advance(time.Minute + time.Millisecond)
 		synctest.Wait()
 		if state.closes() != 1 || ls.Held("a") != 0 {
 			t.Errorf("after idleness: closed %d times, %+v", state.closes(), ls.List())
@@ -90,7 +91,7 @@ func TestIdleDoesNotEndAnOperation(t *testing.T) {
 		_, _, end := begin(t, ls, alice)
 		end(true)
 		_, ctx, end := begin(t, ls, alice)
-		time.Sleep(time.Hour)
+		faketime.Advance(time.Hour)
 		if ctx.Err() != nil {
 			t.Error("an operation was ended for idleness")
 		}
@@ -110,13 +111,13 @@ func TestLingeringState(t *testing.T) {
 		if state.closes() != 0 || ls.Held("a") != 0 || len(ls.List()) != 0 {
 			t.Errorf("closed %d times, %+v", state.closes(), ls.List())
 		}
-		time.Sleep(time.Second / 2)
+		faketime.Advance(time.Second / 2)
 		l, _, end = begin(t, ls, alice) // the same session finds it as it was
 		if l.State() != io.Closer(state) || l.Held() || state.closes() != 0 {
 			t.Error("the state was not found again")
 		}
 		isBusy(t, ls, bob, "alice")
-		time.Sleep(time.Minute) // the time that lingers begins with the end of the operation
+		faketime.Advance(time.Minute) // the time that lingers begins with the end of the operation
 		end(false)
 		l, _, end = begin(t, ls, bob) // another one takes the device
 		if l.State() != nil || state.closes() != 1 {
@@ -134,7 +135,7 @@ func TestLingeringState(t *testing.T) {
 		l.SetState(third)
 		l.Linger()
 		end(false)
-		time.Sleep(time.Second + time.Millisecond)
+		faketime.Advance(time.Second + time.Millisecond)
 		synctest.Wait()
 		if third.closes() != 1 {
 			t.Error("the state outlives its time")
@@ -216,13 +217,13 @@ func TestLostLink(t *testing.T) {
 		_, _, end := begin(t, ls, alice)
 		end(true)
 		ls.ReleaseAfter("a", 10*time.Second)
-		time.Sleep(9 * time.Second)
+		faketime.Advance(9 * time.Second)
 		ls.Keep("a") // it came back
-		time.Sleep(time.Minute)
+		faketime.Advance(time.Minute)
 		isBusy(t, ls, bob, "alice")
 		ls.ReleaseAfter("a", 10*time.Second)
 		ls.ReleaseAfter("a", 10*time.Second)
-		time.Sleep(10*time.Second + time.Millisecond)
+		faketime.Advance(10*time.Second + time.Millisecond)
 		synctest.Wait()
 		_, _, end = begin(t, ls, bob)
 		end(true)

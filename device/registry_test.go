@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"farhand/internal/faketime"
 	"farhand/wire"
 )
 
@@ -182,12 +183,12 @@ func TestFlapping(t *testing.T) {
 		for range flapCount {
 			s.put("a")
 			refresh(t, r)
-			time.Sleep(time.Second)
+			faketime.Advance(time.Second)
 		}
 		if d, _ := r.Resolve("serial:a"); !strings.HasPrefix(d.Reason, "flapping") || !d.Available {
 			t.Errorf("available %v, reason %q", d.Available, d.Reason)
 		}
-		time.Sleep(flapWindow)
+		faketime.Advance(flapWindow)
 		refresh(t, r)
 		if d, _ := r.Resolve("serial:a"); d.Reason != "" || d.Generation != flapCount {
 			t.Errorf("long after: reason %q, generation %d", d.Reason, d.Generation)
