@@ -2,7 +2,6 @@ package wire
 
 import (
 	"bytes"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -213,20 +212,4 @@ func (m Message) Encode() (Frame, error) {
 		b = b[:len(b)-1] // the encoder's newline
 	}
 	return Frame{Head: append(b, '}')}, nil
-}
-
-// writeBase64 writes data as base64 in pieces that fit a socket's buffer.
-func writeBase64(w io.Writer, data []byte) error {
-	const piece = 24 << 10 // divisible by three: no padding but at the end
-	buf := make([]byte, base64.StdEncoding.EncodedLen(piece))
-	for len(data) > 0 {
-		n := min(piece, len(data))
-		enc := buf[:base64.StdEncoding.EncodedLen(n)]
-		base64.StdEncoding.Encode(enc, data[:n])
-		if _, err := w.Write(enc); err != nil {
-			return err
-		}
-		data = data[n:]
-	}
-	return nil
 }

@@ -304,3 +304,48 @@ func BenchmarkDecodeEnvelope(b *testing.B) {
 		}
 	}
 }
+
+func FuzzEncodeBase64(f *testing.F) {
+	f.Add([]byte("any carnal pleas"))
+	f.Add(bytes.Repeat([]byte{0xff, 0, 0x7f}, 40))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		got := make([]byte, base64.StdEncoding.EncodedLen(len(b)))
+		encodeBase64(got, b)
+		if want := base64.StdEncoding.EncodeToString(b); string(got) != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	})
+}
+
+func TestEncodeBase64EveryLength(t *testing.T) {
+	data := make([]byte, 100)
+	for i := range data {
+		data[i] = byte(i * 37)
+	}
+	for n := range data {
+		var b bytes.Buffer
+		if err := writeBase64(&b, data[:n]); err != nil {
+			t.Fatal(err)
+		}
+		if want := base64.StdEncoding.EncodeToString(data[:n]); b.String() != want {
+			t.Fatalf("%d bytes: got %s, want %s", n, b.String(), want)
+		}
+	}
+}
+
+func BenchmarkBase64(b *testing.B) {
+	src := make([]byte, base64Piece)
+	dst := make([]byte, base64.StdEncoding.EncodedLen(len(src)))
+	b.Run("ours", func(b *testing.B) {
+		b.SetBytes(int64(len(src)))
+		for b.Loop() {
+			encodeBase64(dst, src)
+		}
+	})
+	b.Run("library", func(b *testing.B) {
+		b.SetBytes(int64(len(src)))
+		for b.Loop() {
+			base64.StdEncoding.Encode(dst, src)
+		}
+	})
+}
