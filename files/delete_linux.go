@@ -52,9 +52,6 @@ func (r *Root) remove(ctx context.Context, a asked, p *place, recursive bool, co
 	if kindOf(&p.st) != unix.S_IFDIR {
 		return removed(count, unlinkat(p.dir.fd, p.name, 0))
 	}
-	if r.never.holds(identOf(&p.st)) {
-		return r.protected(a)
-	}
 	if recursive {
 		x := &removal{root: r, ctx: ctx, asked: a, count: count}
 		return x.tree(&p.dir, p.name)

@@ -105,6 +105,14 @@ func TestForbiddenHolders(t *testing.T) {
 	want(t, b.delete("other", true), wire.PathOutsideAllowedRoot, "protected")
 	b.has("other/home/.state/tokens.json", secret)
 	b.has("other/home/.config/farhandd.toml", secret)
+	b.has("other/home/notes.txt", "n")
+	want(t, b.move("other", "away", false), "") // that is no harm
+
+	b.must(os.Rename(b.in("away/home/.config/farhandd.toml"), b.in("away/moved.toml")))
+	b.must(os.Rename(b.in("away/home/.state"), b.in(".state")))
+	b.must(os.RemoveAll(b.in("away/home")))
+	want(t, b.delete("away", true), wire.PathOutsideAllowedRoot, "protected")
+	b.has("away/moved.toml", secret)
 }
 
 func TestCheckRoot(t *testing.T) {
@@ -149,7 +157,9 @@ func TestForbiddenMounts(t *testing.T) {
 		mount(t, "/proc/self/fd", b.in("fd"), "", "", unix.MS_BIND)
 		mount(t, b.in("home/.state"), b.in("state"), "", "", unix.MS_BIND)
 		mount(t, "tmpfs", b.in("disk"), "tmpfs", "size=1m", 0)
-		for _, path := range []string{"proc/self/environ", "newproc/version", "dev/null", "fd/0", "fd", "state", "state/tokens.json"} {
+		b.put("null", "")
+		mount(t, "/dev/null", b.in("null"), "", "", unix.MS_BIND)
+		for _, path := range []string{"null", "proc/self/environ", "newproc/version", "dev/null", "fd/0", "fd", "state", "state/tokens.json"} {
 			_, err := b.stat(path)
 			want(t, err, wire.PathOutsideAllowedRoot, "protected")
 		}

@@ -86,6 +86,7 @@ type listing struct {
 	recursive bool
 	hidden    bool
 	most      int
+	held      int // names of one directory in memory at a time
 
 	answer wire.FileListResponse
 	bytes  int
@@ -93,6 +94,7 @@ type listing struct {
 
 func newListing(ctx context.Context, r *Root, req wire.FileList) *listing {
 	l := &listing{ctx: ctx, root: r, recursive: req.Recursive, hidden: req.IncludeHidden, most: wire.MaxListEntries}
+	l.held = listWindow
 	if req.MaxEntries != nil {
 		l.most = min(max(*req.MaxEntries, 1), wire.MaxListEntries)
 	}
@@ -124,7 +126,7 @@ type item struct {
 func (l *listing) dir(dir *handle, above []string, depth int) error {
 	prefix := l.root.join(above)
 	prefix = strings.TrimSuffix(prefix, "/") + "/"
-	window := listWindow
+	window := l.held
 	if !l.recursive {
 		window = min(window, l.most-len(l.answer.Entries)+1)
 	}

@@ -279,22 +279,55 @@ func TestMoveAcross(t *testing.T) {
 	b.untouched()
 }
 
+// across moves as if src and dst were on two file systems.
+func (b *bench) across(ctx context.Context, src, dst string) error {
+	from, err := b.resolve(b.ctx, asked{"src", src}, false)
+	b.must(err)
+	defer from.close()
+	to, err := b.resolve(b.ctx, asked{"dst", dst}, false)
+	b.must(err)
+	defer to.close()
+	m := &moving{root: b.Root, ctx: ctx, src: asked{"src", src}, dst: asked{"dst", dst}, from: &from, to: &to}
+	return m.copyOver()
+}
+
+// TestCopyChanged loses nothing that is written while it copies.
+func TestCopyChanged(t *testing.T) {
+	b := newBench(t)
+	b.put("f", "before")
+	change := func() error { return os.WriteFile(b.in("f"), []byte("after, and longer"), 0o644) }
+	err := b.across(&cancelAt{Context: b.ctx, at: 3, do: change}, "f", "g")
+	want(t, err, wire.InternalError, "source_left")
+	b.has("f", "after, and longer")
+
+	b.put("h", "before")
+	change = func() error {
+		b.put("i", "another")
+		return os.Rename(b.in("i"), b.in("h"))
+	}
+	want(t, b.across(&cancelAt{Context: b.ctx, at: 3, do: change}, "h", "j"), wire.InternalError, "source_left")
+	b.has("h", "another")
+	b.has("j", "before")
+	b.noTemps()
+}
+
+// TestCopyForbidden copies nothing that files can never reach.
+func TestCopyForbidden(t *testing.T) {
+	b := stateBench(t)
+	b.put("tree/a", "a")
+	b.must(os.Rename(b.in("home/.state"), b.in("tree/state")))
+	want(t, b.across(b.ctx, "tree", "copy"), wire.PathOutsideAllowedRoot, "protected")
+	b.has("tree/state/tokens.json", secret)
+	b.gone("copy")
+	b.noTemps()
+}
+
 // TestCopyRefuses copies nothing if it can't copy all.
 func TestCopyRefuses(t *testing.T) {
 	b := newBench(t)
 	b.copyTree("tree")
-	across := func(ctx context.Context, src, dst string) error {
-		from, err := b.resolve(b.ctx, asked{"src", src}, false)
-		b.must(err)
-		defer from.close()
-		to, err := b.resolve(b.ctx, asked{"dst", dst}, false)
-		b.must(err)
-		defer to.close()
-		m := &moving{root: b.Root, ctx: ctx, src: asked{"src", src}, dst: asked{"dst", dst}, from: &from, to: &to}
-		return m.copyOver()
-	}
 	stop := errors.New("stopped half way")
-	err := across(&cancelAt{Context: b.ctx, at: 6, do: func() error { return stop }}, "tree", "copy")
+	err := b.across(&cancelAt{Context: b.ctx, at: 6, do: func() error { return stop }}, "tree", "copy")
 	if wire.CodeOf(err) != wire.InternalError {
 		t.Errorf("cancelled: %v", err)
 	}
@@ -302,13 +335,13 @@ func TestCopyRefuses(t *testing.T) {
 	b.copied("tree")
 	b.noTemps()
 
-	b.must(across(b.ctx, "tree", "copy"))
+	b.must(b.across(b.ctx, "tree", "copy"))
 	b.copied("copy")
 	b.gone("tree")
 
 	deep := "copy/" + strings.Repeat("d/", maxCopyDepth+1) + "f"
 	b.must(b.writeDeep(deep, "x"))
-	want(t, across(b.ctx, "copy", "other"), wire.InternalError, "too_deep")
+	want(t, b.across(b.ctx, "copy", "other"), wire.InternalError, "too_deep")
 	b.has("copy/f", "content")
 	b.gone("other")
 	b.noTemps()

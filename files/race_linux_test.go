@@ -195,3 +195,45 @@ func TestNoReplaceRace(t *testing.T) {
 		t.Errorf("%d won, %q are left", won.Load(), names)
 	}
 }
+
+// TestSwappedAtTheLastMoment gives each step a link where it was told that there
+// is a directory or a file.
+func TestSwappedAtTheLastMoment(t *testing.T) {
+	b := newBench(t)
+	b.link(b.out, "d")
+	b.link(b.out+"/secret", "f")
+	fd, err := openDir(b.self.fd, ".")
+	b.must(err)
+	top := handle{fd: fd, id: b.self.id, owned: true}
+	defer top.close()
+
+	l := newListing(b.ctx, b.Root, wire.FileList{Recursive: true})
+	if err := l.enter(&top, "d", nil, 0); err != nil || len(l.answer.Entries) != 0 {
+		t.Errorf("listed %+v, %v", l.answer.Entries, err)
+	}
+	x := &removal{root: b.Root, ctx: b.ctx, count: new(int)}
+	if err := x.tree(&top, "d"); err != errRaced {
+		t.Errorf("removed: %v", err)
+	}
+	s := &sweep{root: b.Root, ctx: b.ctx, before: farFuture()}
+	s.entry(&top, "d")
+	if _, err := top.down("d"); err == nil {
+		t.Error("entered")
+	}
+	var st unix.Stat_t
+	b.must(unix.Stat(b.out+"/secret", &st))
+	for _, flags := range []int{unix.O_RDONLY, unix.O_RDWR, unix.O_PATH} {
+		if _, err := b.reopen(&place{dir: top, name: "f", st: st}, flags); err != errRaced {
+			t.Errorf("opened with flags %x: %v", flags, err)
+		}
+	}
+	c := &copying{root: b.Root, ctx: b.ctx, links: map[ident]string{}}
+	if err := c.file(&top, "f", &st, &top, "copy"); err == nil {
+		t.Error("copied")
+	}
+	if err := (&Root{}).createBelow(top, []string{"d", "x"}, nil); err != errRaced {
+		t.Errorf("made: %v", err)
+	}
+	b.gone("copy")
+	b.untouched()
+}
