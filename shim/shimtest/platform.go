@@ -545,3 +545,11 @@ func (s *Socket) ping(data string) error {
 	_ = s.ws.WriteControl(websocket.PongMessage, []byte(data), time.Now().Add(s.p.Patience))
 	return nil
 }
+
+// Outstanding says whether an id waits for its terminal answer.
+func (s *Socket) Outstanding(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, ok := s.expected[id]
+	return ok
+}
