@@ -2,9 +2,9 @@ package route
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"net/http"
-	"reflect"
 	"slices"
 	"sort"
 	"time"
@@ -21,9 +21,22 @@ import (
 const maxHolderSessions = 64
 
 type sessionRequest struct {
-	Machine string `json:"machine"`
-	Root    string `json:"root"`
-	wire.Ceiling
+	Machine string
+	Root    string
+	Ceiling wire.Ceiling // its fields stand beside the others
+}
+
+// UnmarshalJSON reads the two halves apart: the ceiling has rules of its own.
+func (q *sessionRequest) UnmarshalJSON(b []byte) error {
+	var place struct {
+		Machine string `json:"machine"`
+		Root    string `json:"root"`
+	}
+	if err := json.Unmarshal(b, &place); err != nil {
+		return err
+	}
+	q.Machine, q.Root = place.Machine, place.Root
+	return json.Unmarshal(b, &q.Ceiling)
 }
 
 type sessionAnswer struct {
@@ -184,8 +197,7 @@ func (s *Server) open(ctx context.Context, m *machine, want record) (*session, b
 		}
 	}
 	for _, r := range own {
-		if r.Machine != want.Machine || r.Root != want.Root || !reflect.DeepEqual(r.Session, want.Session) ||
-			!reflect.DeepEqual(r.Token, want.Token) {
+		if r.Machine != want.Machine || r.Root != want.Root || !same(r.Session, want.Session) || !same(r.Token, want.Token) {
 			continue
 		}
 		ses := s.adopt(r)

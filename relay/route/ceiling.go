@@ -1,6 +1,7 @@
 package route
 
 import (
+	"reflect"
 	"strings"
 
 	"farhand/wire"
@@ -108,4 +109,21 @@ func within(path, root string) bool {
 		root = strings.TrimRight(root, "/")
 	}
 	return path == root || strings.HasPrefix(path, strings.TrimRight(root, "/")+"/")
+}
+
+// same says whether two ceilings mean the same.
+func same(a, b *wire.Ceiling) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return sameList(a.Capabilities, b.Capabilities) && sameList(a.Devices, b.Devices) && sameList(a.Roots, b.Roots)
+}
+
+// sameList compares lists of which none (nil) and an empty one differ, but not
+// how an empty one is held.
+func sameList[T any](a, b *[]T) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return len(*a) == 0 && len(*b) == 0 || reflect.DeepEqual(*a, *b)
 }

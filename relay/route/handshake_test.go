@@ -275,7 +275,7 @@ func TestLenientHello(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.want(wire.THelloAck)
-	h := <-b.auth.seen
+	h := recv(t, b.auth.seen)
 	if len(h.HardwareDevices) != 1 || h.HardwareDevices[0].ID != "serial:x" || h.Platform != "wsl2" {
 		t.Errorf("remembered %+v", h)
 	}
@@ -409,9 +409,9 @@ func TestShutdownTellsToComeBack(t *testing.T) {
 	r.onData = func(*peer, wire.Envelope) { got <- struct{}{} }
 	op := b.operator(opTok)
 	op.request(id, "w", wire.TExecuteCommand, map[string]any{"argv": []string{"true"}})
-	<-got
+	recv(t, got)
 	op.request(id, "r", wire.TFileStat, wire.Empty{})
-	<-got
+	recv(t, got)
 	go func() { _ = b.srv.Close() }()
 	codes := map[string]wire.Code{}
 	for range 2 {

@@ -676,3 +676,15 @@ func until(t testing.TB, what string, ok func() bool) {
 		}
 	}
 }
+
+// recv is the next value of ch, which must come in time.
+func recv[T any](t testing.TB, ch <-chan T) T {
+	t.Helper()
+	select {
+	case v := <-ch:
+		return v
+	case <-time.After(15 * time.Second):
+		t.Fatal("nothing came in time")
+		panic("unreachable")
+	}
+}

@@ -15,8 +15,8 @@ import (
 const (
 	maxQueued    = 64       // requests waiting for the device
 	maxLaneBytes = 64 << 20 // payload bytes waiting or unanswered, beside one request
-	// assumedWindow is how many requests are sent before the device said how
-	// many it takes: the default of max_concurrent in protocol 1.1.
+	// assumedWindow is how many requests a device takes that doesn't say: the
+	// default of max_concurrent in protocol 1.1.
 	assumedWindow = wire.DefaultMaxConcurrent
 	maxWindow     = 1024 // what HELLO_ACK allows
 
@@ -52,6 +52,7 @@ type request struct {
 	id      string // of the frame sent
 	retried bool
 	wait    *time.Timer // while queued
+	queued  time.Time   // when wait was started
 	limit   *time.Timer // while unanswered
 	chunks  int
 	bytes   int
@@ -80,8 +81,13 @@ type lane struct {
 	bytes   int
 	seq     uint64 // of the newest request
 	issued  uint64 // frames sent
-	window  int    // max_concurrent as far as it is known; 0: not yet
-	full    bool   // the device reported no room, nothing is sent until it has some
+	// window is max_concurrent as far as it is known. While it isn't (0) one
+	// request is sent at a time, since what a full device refuses could be
+	// overtaken by what it takes; but not for longer than timing.probe.
+	window  int
+	told    bool // the device itself said so: STATUS or details of SHIM_OVERLOADED
+	probing *time.Timer
+	full    bool // the device reported no room, nothing is sent until it has some
 	shut    *wire.Error
 }
 
@@ -138,6 +144,7 @@ func (l *lane) submit(r *request) {
 // patience starts the time that r may stay in the queue. Called with the lock held.
 func (l *lane) patience(r *request) {
 	if r.wait == nil {
+		r.queued = time.Now()
 		r.wait = time.AfterFunc(l.srv.timing.queue, func() { l.giveUp(r) })
 	}
 }
@@ -152,6 +159,12 @@ func (l *lane) giveUp(r *request) {
 		}
 	}
 	if at < 0 {
+		l.mu.Unlock()
+		return
+	}
+	if l.conn != nil && r.from != nil && !r.from.gone() && r.from.heldUp.Load() > r.queued.UnixNano() {
+		r.wait = nil // it was the operator itself who kept it waiting
+		l.patience(r)
 		l.mu.Unlock()
 		return
 	}
@@ -194,11 +207,49 @@ func (r *request) finish(res result) {
 
 // room says whether the device takes another request. Called with the lock held.
 func (l *lane) room() bool {
-	window := l.window
-	if window == 0 {
-		window = assumedWindow
+	return !l.full && len(l.pending) < max(l.window, 1)
+}
+
+// learn takes over the capacity that an answer reports. Called with the lock
+// held, after the answered request left pending.
+func (l *lane) learn(capacity *int) {
+	switch {
+	case capacity == nil && l.window == 0:
+		l.window = assumedWindow
+	case capacity == nil:
+	default:
+		l.full = *capacity == 0
+		if *capacity > 0 && !l.told && (l.window == 0 || len(l.pending) == 0 && *capacity > l.window) {
+			// Nothing else is there, so that what is left is all it takes.
+			l.window = min(*capacity+len(l.pending), maxWindow)
+		}
 	}
-	return !l.full && len(l.pending) < window
+}
+
+// assume ends the time of one request at a time.
+func (l *lane) assume() {
+	l.mu.Lock()
+	if l.window == 0 {
+		l.window = assumedWindow
+	}
+	out := l.pump(nil)
+	l.mu.Unlock()
+	out.run()
+}
+
+// hint tells how many requests the device takes on another of its sockets.
+func (l *lane) hint(window int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.window == 0 {
+		l.window = window
+	}
+}
+
+func (l *lane) known() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.window
 }
 
 // pump sends what may be sent. Called with the lock held; the result is run
@@ -264,6 +315,9 @@ func (l *lane) issue(r *request) bool {
 		l.pending = make(map[string]*request)
 	}
 	l.pending[id] = r
+	if l.window == 0 && l.probing == nil {
+		l.probing = time.AfterFunc(l.srv.timing.probe, l.assume)
+	}
 	return true
 }
 
@@ -288,7 +342,7 @@ func (l *lane) attach(d *device) {
 	if l.conn != nil {
 		out = l.lose()
 	}
-	l.conn, l.window, l.full = d, 0, false
+	l.conn, l.full = d, false // how full it was on another connection says nothing
 	if l.shut != nil {
 		l.conn = nil
 	}
@@ -318,6 +372,10 @@ func (l *lane) detach(d *device) {
 // Called with the lock held.
 func (l *lane) lose() deliveries {
 	l.conn = nil
+	if l.probing != nil {
+		l.probing.Stop()
+		l.probing = nil
+	}
 	lost := make([]*request, 0, len(l.pending))
 	for _, r := range l.pending {
 		lost = append(lost, r)
@@ -391,6 +449,9 @@ func (l *lane) close(err *wire.Error) {
 	}
 	out = append(out, l.drain(err)...)
 	l.conn = nil
+	if l.probing != nil {
+		l.probing.Stop()
+	}
 	l.mu.Unlock()
 	out.run()
 }
@@ -432,7 +493,7 @@ func (l *lane) status(d *device, st wire.Status, capacity *int) {
 		return
 	}
 	if st.MaxConcurrent > 0 {
-		l.window = min(st.MaxConcurrent, maxWindow)
+		l.window, l.told = min(st.MaxConcurrent, maxWindow), true
 	}
 	if capacity != nil {
 		l.full = *capacity == 0
@@ -460,10 +521,8 @@ func (l *lane) answer(d *device, env wire.Envelope, buf *frameBuf) bool {
 		l.mu.Unlock()
 		return false
 	}
-	if env.PendingCapacity != nil {
-		l.full = *env.PendingCapacity == 0
-	}
 	delete(l.pending, r.id)
+	l.learn(env.PendingCapacity)
 	var out deliveries
 	if window, refused := overload(env); refused && (!r.pinned || r.urgent) {
 		l.again(r, window)
@@ -472,10 +531,6 @@ func (l *lane) answer(d *device, env wire.Envelope, buf *frameBuf) bool {
 		l.srv.buffers.release(buf)
 		out.run()
 		return true
-	}
-	if l.window == 0 && env.PendingCapacity != nil {
-		// What the device has left beside what it has is at least this many.
-		l.window = max(0, min(*env.PendingCapacity+len(l.pending), maxWindow))
 	}
 	tell := l.done(r, result{env: env, buf: buf})
 	out = l.pump(nil)
@@ -511,7 +566,7 @@ func (l *lane) again(r *request, window int) {
 		r.limit.Stop()
 		r.limit = nil
 	}
-	l.window, r.id = window, ""
+	l.window, l.told, r.id = window, true, ""
 	l.patience(r)
 	at := sort.Search(len(l.queue), func(i int) bool { return l.queue[i].seq > r.seq })
 	if r.urgent {

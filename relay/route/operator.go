@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gorilla/websocket"
@@ -25,6 +26,8 @@ type operator struct {
 	sock *socket
 	who  access.Operator
 	odd  nuisance // of the reader alone
+
+	heldUp atomic.Int64 // unix nanoseconds: when a request last had to wait because the answers aren't read
 
 	mu      sync.Mutex
 	waiting map[requestRef]struct{}
@@ -119,6 +122,7 @@ func (op *operator) busy(l *lane) bool {
 	defer op.mu.Unlock()
 	op.blocked[l] = struct{}{}
 	if op.sock.busy() {
+		op.heldUp.Store(time.Now().UnixNano())
 		return true
 	}
 	delete(op.blocked, l)

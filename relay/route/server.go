@@ -46,6 +46,7 @@ type timing struct {
 	closeGrace     time.Duration // for the other side's close frame
 	sweep          time.Duration // between looks at all sockets
 	queue          time.Duration // a request waits for the device to have room, or for its link
+	probe          time.Duration // one request at a time, until the device says how many it takes
 	data           time.Duration // for the answer on a data socket
 	control        time.Duration // for the answer on a control socket
 	detach         time.Duration // for the answer to DETACH_SESSION
@@ -67,6 +68,7 @@ var standard = timing{
 	closeGrace:     5 * time.Second,
 	sweep:          time.Second,
 	queue:          30 * time.Second,
+	probe:          500 * time.Millisecond,
 	data:           30 * time.Second,
 	control:        10 * time.Second,
 	detach:         5 * time.Second,

@@ -120,6 +120,7 @@ func (ses *session) take(d *device) error {
 		return forbidden("the session has ended")
 	}
 	d.lane = &ses.lane
+	ses.lane.hint(ses.machine.lane.known()) // max_concurrent is one setting for all sockets of a device
 	if old := ses.data; old != nil {
 		old.revoke(wire.ReasonAnotherShim)
 	}

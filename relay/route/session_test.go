@@ -376,7 +376,7 @@ func TestAuditAnchors(t *testing.T) {
 			AuditAnchor: &wire.Anchor{Seq: seq, HMAC: hmac}}})
 	}
 	status(7, "aa")
-	if a := <-b.auth.anchored; a.Seq != 7 {
+	if a := recv(t, b.auth.anchored); a.Seq != 7 {
 		t.Fatalf("%+v", a)
 	}
 	var verdict wire.AuditVerifyResponse
