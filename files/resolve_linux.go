@@ -68,7 +68,7 @@ func (r *Root) resolve(ctx context.Context, a asked, follow bool) (place, error)
 }
 
 // walk is one resolution under way. It stands in dir, whose canonical names are
-// done, and todo lies ahead. When a name doesn't exist, those from it on are
+// done, and ahead are the names to come. When a name doesn't exist, those from it on are
 // kept in phantom, so that ".." can lead back out of what isn't there, as
 // realpath does.
 type walk struct {
@@ -79,7 +79,7 @@ type walk struct {
 
 	dir     handle
 	done    []string
-	todo    []string
+	ahead    []string
 	phantom []string
 	why     string
 	link    bool
@@ -125,10 +125,10 @@ func split(path string) []string {
 }
 
 // restart goes on from the root.
-func (w *walk) restart(todo []string) {
+func (w *walk) restart(ahead []string) {
 	w.dir.close()
 	w.dir = handle{fd: w.root.self.fd, id: w.root.self.id}
-	w.done, w.todo, w.phantom, w.why = nil, todo, nil, ""
+	w.done, w.ahead, w.phantom, w.why = nil, ahead, nil, ""
 }
 
 // enter goes on along an absolute path, which must lead into the root.
@@ -155,7 +155,7 @@ func (w *walk) run() (place, error) {
 		if err := w.step(); err != nil {
 			return place{}, err
 		}
-		if len(w.todo) == 0 {
+		if len(w.ahead) == 0 {
 			switch {
 			case len(w.phantom) > 0:
 				return w.nothing()
@@ -166,17 +166,17 @@ func (w *walk) run() (place, error) {
 			// last one of the directory that we stand in.
 			w.restart(w.done)
 		}
-		name, rest := w.todo[0], w.todo[1:]
+		name, rest := w.ahead[0], w.ahead[1:]
 		switch {
 		case len(w.phantom) > 0 && name == "..":
 			w.phantom = w.phantom[:len(w.phantom)-1]
 			if len(w.phantom) == 0 {
 				w.why = ""
 			}
-			w.todo = rest
+			w.ahead = rest
 		case len(w.phantom) > 0:
 			w.phantom = append(w.phantom, name)
-			w.todo = rest
+			w.ahead = rest
 		case name == "..":
 			if err := w.up(rest); err != nil {
 				return place{}, err
@@ -237,7 +237,7 @@ func (w *walk) up(rest []string) error {
 	}
 	own := w.root.names
 	if len(own) == 0 { // "/..", which is "/"
-		w.todo = rest
+		w.ahead = rest
 		return nil
 	}
 	return w.enter(join(own[:len(own)-1], rest))
@@ -289,7 +289,7 @@ func (w *walk) down(name string, rest []string) error {
 		}
 		w.dir.close()
 		w.dir = next
-		w.done, w.todo = append(w.done, name), rest
+		w.done, w.ahead = append(w.done, name), rest
 		return nil
 	case unix.ENOENT:
 		_, _, err := w.absent(name, rest)
@@ -321,7 +321,7 @@ func (w *walk) file(name string, rest []string) error {
 	case w.blocked(name, &st):
 		return w.root.protected(w.asked)
 	}
-	w.phantom, w.why, w.todo = []string{name}, "not_a_directory", rest
+	w.phantom, w.why, w.ahead = []string{name}, "not_a_directory", rest
 	return nil
 }
 
@@ -334,14 +334,14 @@ func (w *walk) absent(name string, rest []string) (place, bool, error) {
 			return place{}, true, err
 		}
 		if real != "" {
-			w.todo = join([]string{real}, rest)
+			w.ahead = join([]string{real}, rest)
 			return place{}, false, nil
 		}
 	}
 	if w.root.never.named(w.dir.id, name) {
 		return place{}, true, w.root.protected(w.asked)
 	}
-	w.phantom, w.todo = []string{name}, rest
+	w.phantom, w.ahead = []string{name}, rest
 	return place{}, false, nil
 }
 
@@ -368,14 +368,14 @@ func (w *walk) spelled(name string) (string, error) {
 // splice puts a link's target in its place. A link too many leads nowhere.
 func (w *walk) splice(name, target string, rest []string) error {
 	if w.links++; w.links > MaxLinks {
-		w.phantom, w.why, w.todo = []string{name}, "too_many_links", rest
+		w.phantom, w.why, w.ahead = []string{name}, "too_many_links", rest
 		return nil
 	}
 	names := join(split(target), rest)
 	if strings.HasPrefix(target, "/") {
 		return w.enter(names)
 	}
-	w.todo = names
+	w.ahead = names
 	return nil
 }
 
