@@ -68,8 +68,8 @@ func (r *Root) resolve(ctx context.Context, a asked, follow bool) (place, error)
 }
 
 // walk is one resolution under way. It stands in dir, whose canonical names are
-// done, and ahead are the names to come. When a name doesn't exist, those from it on are
-// kept in phantom, so that ".." can lead back out of what isn't there, as
+// done, and ahead are the names to come. When a name doesn't exist, those from it
+// on are kept in phantom, so that ".." can lead back out of what isn't there, as
 // realpath does.
 type walk struct {
 	root   *Root
@@ -79,7 +79,7 @@ type walk struct {
 
 	dir     handle
 	done    []string
-	ahead    []string
+	ahead   []string
 	phantom []string
 	why     string
 	link    bool
