@@ -137,7 +137,7 @@ func (l Limits) lowered(ack wire.HelloAck) (Limits, error) {
 	l.MaxConcurrent = min(l.MaxConcurrent, slots)
 	l.MaxFileSize = min(l.MaxFileSize, size)
 	if timeout < l.CommandTimeout.Seconds() { // compared as numbers: a huge one would overflow
-		l.CommandTimeout = time.Duration(timeout * float64(time.Second))
+		l.CommandTimeout = max(time.Millisecond, time.Duration(timeout*float64(time.Second)))
 	}
 	return l, nil
 }
