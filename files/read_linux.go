@@ -55,7 +55,7 @@ func (r *Root) Read(ctx context.Context, req wire.FileRead, limit int64) (*wire.
 			return err
 		}
 		defer unix.Close(fd)
-		return readRange(ctx, a, fd, req, limit, answer)
+		return r.readRange(ctx, a, fd, req, limit, answer)
 	})
 	if err != nil {
 		return nil, trace, fault(a, "read", err)
@@ -65,7 +65,7 @@ func (r *Root) Read(ctx context.Context, req wire.FileRead, limit int64) (*wire.
 }
 
 // readRange reads into one buffer of the right size.
-func readRange(ctx context.Context, a asked, fd int, req wire.FileRead, limit int64, answer *wire.FileContents) error {
+func (r *Root) readRange(ctx context.Context, a asked, fd int, req wire.FileRead, limit int64, answer *wire.FileContents) error {
 	st, err := fstat(fd)
 	if err != nil {
 		return err
@@ -78,7 +78,7 @@ func readRange(ctx context.Context, a asked, fd int, req wire.FileRead, limit in
 	if requested > limit {
 		return tooLarge(a, "FILE_READ", requested, limit)
 	}
-	buf := make([]byte, min(requested, there))
+	buf, done := r.buffer(int(min(requested, there)))
 	n := 0
 	for n < len(buf) {
 		if err := ctx.Err(); err != nil {
@@ -96,8 +96,25 @@ func readRange(ctx context.Context, a asked, fd int, req wire.FileRead, limit in
 	if st, err = fstat(fd); err != nil { // it may have grown or shrunk
 		return err
 	}
-	answer.Content = buf[:n]
+	answer.Content, answer.Done = buf[:n], done
 	answer.SizeBytes = int64(n)
 	answer.Truncated = req.Offset+int64(n) < st.Size
 	return nil
+}
+
+// pooled is the size from which buffers are used again: clearing and faulting in
+// fresh memory of some megabytes costs as much as reading them.
+const pooled = 256 << 10
+
+// buffer is n bytes and what gives them back; nil where that isn't worth it.
+func (r *Root) buffer(n int) ([]byte, func()) {
+	if n < pooled {
+		return make([]byte, n), nil
+	}
+	b, _ := r.buffers.Get().(*[]byte)
+	if b == nil || cap(*b) < n {
+		fresh := make([]byte, n)
+		b = &fresh
+	}
+	return (*b)[:n], func() { r.buffers.Put(b) }
 }

@@ -135,7 +135,7 @@ func TestReadShrinking(t *testing.T) {
 	defer f.Close()
 	answer := &wire.FileContents{}
 	cut := cancelAt{Context: b.ctx, at: 1, do: func() error { return f.Truncate(10) }}
-	b.must(readRange(&cut, asked{}, int(f.Fd()), wire.FileRead{}, big, answer))
+	b.must(new(Root).readRange(&cut, asked{}, int(f.Fd()), wire.FileRead{}, big, answer))
 	if answer.SizeBytes != 10 || answer.Truncated {
 		t.Errorf("%d bytes, truncated %t", answer.SizeBytes, answer.Truncated)
 	}

@@ -126,6 +126,13 @@ type Streamer interface {
 	WriteJSON(w io.Writer) error
 }
 
+// Releaser is a Streamer whose memory is used again. The sender calls Release
+// when it has written the payload, or failed to; a payload that is never written
+// is left to the garbage collector.
+type Releaser interface {
+	Release()
+}
+
 // Raw is a payload that is JSON already; a relay forwards bodies so.
 type Raw []byte
 

@@ -36,6 +36,18 @@ type FileContents struct {
 	Encoding  string // EncodingUTF8 or EncodingBase64
 	SizeBytes int64  // bytes returned, not the file's size
 	Truncated bool   // the file goes on after what was returned
+
+	// Done, if not nil, takes Content back once it has been written.
+	Done func()
+}
+
+// Release implements Releaser.
+func (f *FileContents) Release() {
+	if f.Done != nil {
+		f.Content = nil
+		f.Done()
+		f.Done = nil
+	}
 }
 
 // JSONSize implements Streamer.
