@@ -116,7 +116,7 @@ func (s *Server) sessionForDevice(ctx context.Context, who access.Device, id str
 
 // runDevice is the reader of a device's socket, from the upgrade to the end.
 func (s *Server) runDevice(ws *websocket.Conn, token string, who access.Device, ses *session) {
-	k := s.newSocket(ws, deviceQueue)
+	k := s.newSocket(ws, s.bounds.device)
 	k.expires, k.owner, k.family = who.Expires, who.Owner, who.Family
 	if !s.track(k) {
 		k.close(wire.CloseServiceRestart, "restarting")

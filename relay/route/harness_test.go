@@ -163,6 +163,7 @@ type bench struct {
 	http *httptest.Server
 	log  *bytes.Buffer
 	tim  timing
+	size bounds
 }
 
 // quick are times for tests: what should not happen takes as long as in life.
@@ -176,10 +177,13 @@ func quick() timing {
 
 func start(t testing.TB) *bench { return startWith(t, quick()) }
 
-func startWith(t testing.TB, tim timing) *bench {
+func startWith(t testing.TB, tim timing) *bench { return startSmall(t, tim, ample) }
+
+// startSmall is a relay with other bounds than in life.
+func startSmall(t testing.TB, tim timing, size bounds) *bench {
 	t.Helper()
 	leak.Check(t)
-	b := &bench{t: t, auth: newAuthority(), path: filepath.Join(t.TempDir(), "relay.db"), tim: tim, log: &bytes.Buffer{}}
+	b := &bench{t: t, auth: newAuthority(), path: filepath.Join(t.TempDir(), "relay.db"), tim: tim, size: size, log: &bytes.Buffer{}}
 	t.Cleanup(func() {
 		b.stop()
 		http.DefaultTransport.(*http.Transport).CloseIdleConnections()
@@ -198,7 +202,7 @@ func (b *bench) restart() {
 	}
 	b.db = db
 	b.srv = newServer(Config{Authority: b.auth, Store: db,
-		Log: slog.New(slog.NewTextHandler(&lockedWriter{w: b.log}, &slog.HandlerOptions{Level: slog.LevelDebug}))}, b.tim)
+		Log: slog.New(slog.NewTextHandler(&lockedWriter{w: b.log}, &slog.HandlerOptions{Level: slog.LevelDebug}))}, b.tim, b.size)
 	mux := http.NewServeMux()
 	b.srv.Register(mux)
 	b.http = httptest.NewServer(mux)

@@ -13,8 +13,7 @@ import (
 
 // Bounds of one lane.
 const (
-	maxQueued    = 64       // requests waiting for the device
-	maxLaneBytes = 64 << 20 // payload bytes waiting or unanswered, beside one request
+	maxQueued = 64 // requests waiting for the device
 	// assumedWindow is how many requests a device takes that doesn't say: the
 	// default of max_concurrent in protocol 1.1.
 	assumedWindow = wire.DefaultMaxConcurrent
@@ -23,8 +22,7 @@ const (
 	// A stream of LOCAL_LLM_COMPLETION_CHUNK that is longer than any sensible
 	// answer is cut: the longest context windows of local models hold about a
 	// million tokens, a chunk is about one.
-	maxChunks     = 1 << 20
-	maxChunkBytes = 64 << 20
+	maxChunks = 1 << 20
 )
 
 // request is one request on its way to a device.
@@ -115,7 +113,7 @@ func (l *lane) submit(r *request) {
 		r.finish(result{err: unreachable()})
 		return
 	case r.urgent: // never refused for want of room: it takes rights away
-	case len(l.queue) >= maxQueued || l.bytes > 0 && l.bytes+len(r.payload) > maxLaneBytes:
+	case len(l.queue) >= maxQueued || l.bytes > 0 && l.bytes+len(r.payload) > l.srv.bounds.lane:
 		window := l.window
 		l.mu.Unlock()
 		r.finish(result{err: overloaded(window)})
@@ -580,7 +578,7 @@ func (l *lane) again(r *request, window int) {
 func (l *lane) stream(r *request, env wire.Envelope, buf *frameBuf) bool {
 	r.chunks++
 	r.bytes += len(env.Payload)
-	if r.chunks > maxChunks || r.bytes > maxChunkBytes || time.Now().After(r.total) {
+	if r.chunks > maxChunks || r.bytes > l.srv.bounds.stream || time.Now().After(r.total) {
 		delete(l.pending, r.id)
 		err := wire.Errorf(wire.LocalLLMFailed, "the answer of the model was cut after %d pieces", r.chunks-1).
 			With("reason", "stream_too_long")

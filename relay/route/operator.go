@@ -71,7 +71,7 @@ func (s *Server) serveOperator(w http.ResponseWriter, r *http.Request) {
 
 // runOperator is the reader of an operator's socket.
 func (s *Server) runOperator(ws *websocket.Conn, token string, who access.Operator) {
-	k := s.newSocket(ws, operatorQueue)
+	k := s.newSocket(ws, s.bounds.operator)
 	k.expires = who.Expires
 	op := &operator{srv: s, sock: k, who: who, waiting: make(map[requestRef]struct{}), blocked: make(map[*lane]struct{})}
 	k.drained = op.drained

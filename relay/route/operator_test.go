@@ -18,7 +18,12 @@ import (
 // talk is a bench with one machine, one session and one operator.
 func talk(t *testing.T, tim timing, caps ...wire.Capability) (*bench, *robot, *peer, string) {
 	t.Helper()
-	b := startWith(t, tim)
+	return talkSmall(t, tim, ample, caps...)
+}
+
+func talkSmall(t *testing.T, tim timing, size bounds, caps ...wire.Capability) (*bench, *robot, *peer, string) {
+	t.Helper()
+	b := startSmall(t, tim, size)
 	r := b.robot(caps...).connect()
 	id := b.openSession(opTok, map[string]any{"machine": machID})
 	r.await("data")
@@ -319,13 +324,14 @@ func TestOversizeIsCutOff(t *testing.T) {
 func TestLargestFramePasses(t *testing.T) {
 	_, r, op, id := talk(t, quick(), wire.Files)
 	content := strings.Repeat("0123456789abcdef", (wire.MaxFrame-1024)/16)
+	body := wire.Raw(`{"content":"` + content + `"}`)
 	sum := make(chan int, 1)
 	r.onData = func(p *peer, env wire.Envelope) {
 		sum <- len(env.Payload)
 		echo(p, env)
 	}
-	for range 3 {
-		op.request(id, "w", wire.TFileRead, map[string]string{"content": content})
+	for range 2 {
+		op.request(id, "w", wire.TFileRead, body)
 		if n := recv(t, sum); n != len(content)+len(`{"content":""}`) {
 			t.Fatalf("%d bytes arrived", n)
 		}
@@ -546,8 +552,10 @@ func TestLocalModel(t *testing.T) {
 }
 
 func TestEndlessModelIsCut(t *testing.T) {
-	_, r, op, id := talk(t, quick(), wire.LocalLLM)
-	piece := strings.Repeat("x", 8<<20)
+	small := ample
+	small.stream = 1 << 20
+	_, r, op, id := talkSmall(t, quick(), small, wire.LocalLLM)
+	piece := strings.Repeat("x", 128<<10)
 	r.onData = func(p *peer, env wire.Envelope) {
 		for range 9 {
 			p.send(wire.Message{Type: wire.TLocalLLMCompletionChunk, ID: env.ID, Payload: wire.LocalLLMChunk{Delta: piece}})
@@ -572,8 +580,11 @@ func TestEndlessModelIsCut(t *testing.T) {
 // An operator that reads nothing holds up neither the device nor another
 // operator of the same session, and gets nothing new asked for.
 func TestSlowOperator(t *testing.T) {
-	b, r, fast, id := talk(t, quick(), wire.Files)
-	body := wire.Raw(`{"content":"` + strings.Repeat("x", 12<<20) + `"}`)
+	small := ample
+	small.high, small.low = 2<<20, 1<<20
+	b, r, fast, id := talkSmall(t, quick(), small, wire.Files)
+	body := wire.Raw(`{"content":"` + strings.Repeat("x", 1<<20) + `"}`)
+	const all, most = 48, 24 // the buffers of a loopback connection hold several MiB too
 	var served atomic.Int32
 	r.onData = func(p *peer, env wire.Envelope) {
 		if env.Type == wire.TFileRead {
@@ -584,7 +595,7 @@ func TestSlowOperator(t *testing.T) {
 		echo(p, env)
 	}
 	slow := b.operator(opTok)
-	for i := range 16 {
+	for i := range all {
 		slow.request(id, fmt.Sprint(i), wire.TFileRead, wire.Empty{})
 	}
 	until(t, "something served", func() bool { return served.Load() >= 3 })
@@ -592,11 +603,11 @@ func TestSlowOperator(t *testing.T) {
 		fast.request(id, fmt.Sprint(i), wire.TFileStat, wire.Empty{})
 		fast.want(wire.TFileStatResponse)
 	}
-	if n := served.Load(); n > 12 {
-		t.Errorf("%d answers of 12 MiB asked for, for an operator that reads none", n)
+	if n := served.Load(); n > most {
+		t.Errorf("%d answers of 1 MiB asked for, for an operator that reads none", n)
 	}
 	// Once it reads, it gets everything.
-	for i := range 16 {
+	for i := range all {
 		if env := slow.want(wire.TFileContents); env.ID != fmt.Sprint(i) {
 			t.Fatalf("%d: %s", i, env.ID)
 		}
@@ -605,7 +616,9 @@ func TestSlowOperator(t *testing.T) {
 
 // A device that doesn't read bounds what waits for it and holds up nobody else.
 func TestSlowDevice(t *testing.T) {
-	b := start(t)
+	small := ample
+	small.lane = 5 << 20
+	b := startSmall(t, quick(), small)
 	r := b.robot(wire.Files).connect()
 	stuck := b.openSession(opTok, map[string]any{"machine": machID})
 	free := b.openSession(opTok, map[string]any{"machine": machID, "root": homeDir + "/a"})
@@ -623,7 +636,7 @@ func TestSlowDevice(t *testing.T) {
 		echo(p, env)
 	}
 	op := b.operator(opTok)
-	body := wire.Raw(`{"content":"` + strings.Repeat("x", 12<<20) + `"}`)
+	body := wire.Raw(`{"content":"` + strings.Repeat("x", 1<<20-20) + `"}`)
 	refused := 0
 	for i := range 8 {
 		op.request(stuck, fmt.Sprint("w", i), wire.TFileWrite, body)
@@ -642,7 +655,7 @@ func TestSlowDevice(t *testing.T) {
 		}
 		i++
 	}
-	if refused != 3 { // 64 MiB hold five of 12 MiB
+	if refused != 3 { // 5 MiB hold five of 1 MiB
 		t.Errorf("%d refused", refused)
 	}
 }

@@ -14,15 +14,19 @@ import (
 	"farhand/wire"
 )
 
-// Bounds in bytes of what waits to be written to one socket, beside one frame.
-const (
-	deviceQueue   = 32 << 20
-	operatorQueue = 128 << 20 // above highWater only answers already asked for arrive
-	// Above highWater nothing new is asked for on behalf of an operator, until
-	// it has read down to lowWater.
-	highWater = 32 << 20
-	lowWater  = 8 << 20
-)
+// bounds are in bytes. They are fields, so that tests can do with small frames.
+type bounds struct {
+	device   int // waiting to be written to a device, beside one frame
+	operator int // the same for an operator; above high only answers already asked for arrive
+	// Above high nothing new is asked for on behalf of an operator, until it
+	// has read down to low.
+	high, low int
+	lane      int // payloads of one session waiting or unanswered, beside one request
+	stream    int // of all pieces of one answer of a local model
+}
+
+// ample are bounds that hold a few frames of the largest size (16 MiB) each.
+var ample = bounds{device: 32 << 20, operator: 128 << 20, high: 32 << 20, low: 8 << 20, lane: 64 << 20, stream: 64 << 20}
 
 // Bounds in number.
 const (
@@ -98,6 +102,7 @@ type Server struct {
 	log       *slog.Logger
 	clientID  string
 	timing    timing
+	bounds    bounds
 	started   time.Time
 	upgrader  websocket.Upgrader
 	buffers   buffers
@@ -117,11 +122,11 @@ type Server struct {
 }
 
 // New starts a Server. Close or Shutdown ends it.
-func New(cfg Config) *Server { return newServer(cfg, standard) }
+func New(cfg Config) *Server { return newServer(cfg, standard, ample) }
 
-func newServer(cfg Config, t timing) *Server {
+func newServer(cfg Config, t timing, b bounds) *Server {
 	s := &Server{
-		authority: cfg.Authority, store: cfg.Store, log: cfg.Log, clientID: cfg.ClientID, timing: t, started: time.Now(),
+		authority: cfg.Authority, store: cfg.Store, log: cfg.Log, clientID: cfg.ClientID, timing: t, bounds: b, started: time.Now(),
 		upgrader: websocket.Upgrader{
 			HandshakeTimeout: t.hello, ReadBufferSize: readBuffer, WriteBufferSize: writeBuffer, WriteBufferPool: &sync.Pool{},
 			CheckOrigin: sameOrigin,

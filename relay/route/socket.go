@@ -65,7 +65,7 @@ type socket struct {
 	lastPing int64        // of the sweeper alone
 
 	// drained, if set, is called without locks when the queue fell below
-	// lowWater after it had been above highWater.
+	// bounds.low after it had been above bounds.high.
 	drained func()
 
 	mu        sync.Mutex
@@ -148,7 +148,7 @@ func (k *socket) send(f outFrame) error {
 		return fmt.Errorf("%d bytes waiting to be written: %w", k.bytes, errTooBig)
 	}
 	k.bytes += f.size()
-	k.high = k.high || k.bytes > highWater
+	k.high = k.high || k.bytes > k.srv.bounds.high
 	k.queue = append(k.queue, f)
 	k.kick()
 	k.mu.Unlock()
@@ -299,7 +299,7 @@ func (k *socket) write() {
 		k.srv.buffers.release(f.buf)
 		k.mu.Lock()
 		k.bytes = max(0, k.bytes-f.size())
-		drained := k.high && k.bytes <= lowWater
+		drained := k.high && k.bytes <= k.srv.bounds.low
 		if drained {
 			k.high = false
 		}
