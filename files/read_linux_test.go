@@ -140,7 +140,7 @@ func TestReadShrinking(t *testing.T) {
 		t.Errorf("%d bytes, truncated %t", answer.SizeBytes, answer.Truncated)
 	}
 	grow := cancelAt{Context: b.ctx, at: 1, do: func() error { return f.Truncate(2000) }}
-	b.must(readRange(&grow, asked{}, int(f.Fd()), wire.FileRead{}, big, answer))
+	b.must(new(Root).readRange(&grow, asked{}, int(f.Fd()), wire.FileRead{}, big, answer))
 	if answer.SizeBytes != 10 || !answer.Truncated {
 		t.Errorf("%d bytes, truncated %t", answer.SizeBytes, answer.Truncated)
 	}
