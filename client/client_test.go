@@ -154,6 +154,35 @@ func TestParseURL(t *testing.T) {
 	}
 }
 
+func FuzzParseURL(f *testing.F) {
+	for _, seed := range []string{"https://relay.example.org:7443", "localhost:1", "http://10.0.0.1", "[::1]", "//", "https://%41/"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, in string) {
+		u, err := client.ParseURL(in)
+		if err != nil {
+			return
+		}
+		if u.Scheme != "https" && (u.Scheme != "http" || !client.IsLoopback(u.Hostname())) {
+			t.Fatalf("ParseURL(%q) = %s", in, u)
+		}
+		if again, err := client.ParseURL(u.String()); err != nil || again.String() != u.String() {
+			t.Fatalf("ParseURL(%q) = %s, and of that %v, %v", in, u, again, err)
+		}
+	})
+}
+
+func FuzzUserCode(f *testing.F) {
+	for _, seed := range []string{"BCDF-GHJK", "bcdf ghjk", "", "\u2013"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, in string) {
+		if got := client.UserCode(in); client.UserCode(got) != got {
+			t.Fatalf("UserCode(%q) = %q, and of that %q", in, got, client.UserCode(got))
+		}
+	})
+}
+
 func TestTrust(t *testing.T) {
 	leak.Check(t)
 	r, pin := clienttest.NewTLS(t)
@@ -362,7 +391,8 @@ func TestWriteTooLarge(t *testing.T) {
 	if slices.Contains(r.Calls(), "FILE_WRITE") {
 		t.Fatal("it was sent all the same")
 	}
-	if err := s.Write(t.Context(), "f", make([]byte, 11<<20), false, nil); !errors.Is(err, wire.FileTooLarge) {
+	r.Device.Change(func() { r.Device.MaxFile = 1000 })
+	if err := s.Write(t.Context(), "f", make([]byte, 1001), false, nil); !errors.Is(err, wire.FileTooLarge) {
 		t.Fatalf("%v, want the device's FILE_TOO_LARGE", err)
 	}
 	r.Device.Change(func() { r.Device.MaxFile = wire.MaxBinary })

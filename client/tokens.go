@@ -15,9 +15,19 @@ type Token struct {
 	Machines  *[]string `json:"machines,omitempty"` // ids; nil: all
 	CreatedAt time.Time `json:"created_at,omitzero"`
 	ExpiresAt time.Time `json:"expires_at,omitzero"` // zero: never
-	LastUsed  time.Time `json:"last_used,omitzero"`
-	wire.Ceiling
+	Limits
 }
+
+// Limits is a wire.Ceiling among other fields: a nil list allows all, an empty
+// one nothing.
+type Limits struct {
+	Capabilities *[]wire.Capability  `json:"capabilities,omitempty"`
+	Devices      *[]wire.DeviceGrant `json:"devices,omitempty"`
+	Roots        *[]string           `json:"roots,omitempty"`
+}
+
+// Ceiling is the same as a value of its own.
+func (l Limits) Ceiling() wire.Ceiling { return wire.Ceiling(l) }
 
 // NewToken says what a token may do. A nil list means all, an empty one nothing.
 type NewToken struct {
@@ -73,7 +83,7 @@ func (c *Client) RevokeToken(ctx context.Context, id string) error {
 type Claim struct {
 	ID          string `json:"id"`
 	MachineName string `json:"machine_name,omitempty"`
-	wire.Ceiling
+	Limits
 	CreatedAt time.Time `json:"created_at,omitzero"`
 	ExpiresAt time.Time `json:"expires_at,omitzero"`
 	UsedAt    time.Time `json:"used_at,omitzero"`     // zero: not used yet

@@ -168,7 +168,7 @@ type limits struct {
 	MachineName string    `json:"machine_name"`
 	Machines    *[]string `json:"machines"`
 	Expires     time.Time `json:"expires"`
-	wire.Ceiling
+	client.Limits
 }
 
 func (r *Relay) tokensAPI(w http.ResponseWriter, method string, parts []string, body []byte) {
@@ -183,7 +183,7 @@ func (r *Relay) tokensAPI(w http.ResponseWriter, method string, parts []string, 
 		}
 		r.next++
 		id := fmt.Sprintf("t-%d", r.next)
-		r.tokens = append(r.tokens, client.Token{ID: id, Name: in.Name, Machines: in.Machines, CreatedAt: Epoch(), ExpiresAt: in.Expires, Ceiling: in.Ceiling})
+		r.tokens = append(r.tokens, client.Token{ID: id, Name: in.Name, Machines: in.Machines, CreatedAt: Epoch(), ExpiresAt: in.Expires, Limits: in.Limits})
 		answer(w, client.IssuedToken{ID: id, Token: "fh_op_" + id, ExpiresAt: in.Expires})
 	default:
 		n := len(r.tokens)
@@ -207,7 +207,7 @@ func (r *Relay) claimsAPI(w http.ResponseWriter, method string, parts []string, 
 		if in.Expires.IsZero() {
 			in.Expires = Epoch().Add(7 * 24 * time.Hour)
 		}
-		r.claims = append(r.claims, client.Claim{ID: id, MachineName: in.MachineName, CreatedAt: Epoch(), ExpiresAt: in.Expires, Ceiling: in.Ceiling})
+		r.claims = append(r.claims, client.Claim{ID: id, MachineName: in.MachineName, CreatedAt: Epoch(), ExpiresAt: in.Expires, Limits: in.Limits})
 		answer(w, client.IssuedClaim{ID: id, ClaimKey: "fh_ck_" + id, ExpiresAt: in.Expires})
 	default:
 		n := len(r.claims)

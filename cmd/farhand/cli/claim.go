@@ -90,7 +90,7 @@ func (a *app) claimList() *cobra.Command {
 				if !x.UsedAt.IsZero() {
 					state = fmt.Sprintf("used %s by %s from %s", a.age(x.UsedAt), dash(x.MachineID), dash(x.Address))
 				}
-				t.add(plain(x.ID), plain(dash(x.MachineName)), plain(ceiling(x.Ceiling)), plain(state))
+				t.add(plain(x.ID), plain(dash(x.MachineName)), plain(ceiling(x.Ceiling())), plain(state))
 			}
 			return t.write(a.env.Stdout, a.style.out)
 		},

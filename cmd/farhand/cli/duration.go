@@ -26,6 +26,9 @@ func duration(s string) (time.Duration, error) {
 			return d, nil
 		}
 		more, err := time.ParseDuration(rest)
+		if err == nil && (more < 0 || more > math.MaxInt64-d) {
+			err = strconv.ErrRange
+		}
 		return d + more, err
 	}
 	return time.ParseDuration(s)

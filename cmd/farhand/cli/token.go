@@ -123,7 +123,7 @@ func (a *app) tokenList() *cobra.Command {
 			}
 			t := table{head: []string{"ID", "NAME", "MACHINES", "ALLOWED", "MADE", "ENDS"}}
 			for _, x := range all.Tokens {
-				t.add(plain(x.ID), plain(dash(x.Name)), plain(listOrAll(x.Machines)), plain(ceiling(x.Ceiling)),
+				t.add(plain(x.ID), plain(dash(x.Name)), plain(listOrAll(x.Machines)), plain(ceiling(x.Ceiling())),
 					plain(a.age(x.CreatedAt)), plain(a.until(x.ExpiresAt)))
 			}
 			for _, x := range all.Logins {
