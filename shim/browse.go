@@ -17,6 +17,7 @@ import (
 	"unicode/utf8"
 
 	"farhand/audit"
+	"farhand/grant"
 	"farhand/wire"
 )
 
@@ -83,7 +84,7 @@ func (b *browser) active() bool {
 // directoryList answers DIRECTORY_LIST_REQUEST.
 func (s *Shim) directoryList(ctx context.Context, c *Call, req wire.DirectoryListRequest) (any, error) {
 	start := time.Now()
-	resp, err := s.browser.list(ctx, req)
+	resp, err := s.browser.list(ctx, req, c.Policy())
 	entry := audit.Entry{RequestID: c.ID, Op: audit.OpDirectoryList, Result: audit.ResultOf(err, time.Since(start))}
 	if err != nil {
 		id := req.BrowseID
@@ -108,14 +109,14 @@ func (s *Shim) directoryList(ctx context.Context, c *Call, req wire.DirectoryLis
 	return resp, nil
 }
 
-func (b *browser) list(ctx context.Context, req wire.DirectoryListRequest) (*wire.DirectoryListResponse, error) {
+func (b *browser) list(ctx context.Context, req wire.DirectoryListRequest, policy *grant.Policy) (*wire.DirectoryListResponse, error) {
 	switch {
 	case req.BrowseID == nil && req.DirectoryRef == nil && req.Cursor == nil:
-		return b.start(ctx)
+		return b.start(ctx, policy)
 	case !isToken(req.BrowseID) || !isToken(req.DirectoryRef) || req.Cursor != nil && !isToken(req.Cursor):
 		return nil, invalidReference()
 	}
-	return b.open(ctx, *req.BrowseID, *req.DirectoryRef, req.Cursor)
+	return b.open(ctx, *req.BrowseID, *req.DirectoryRef, req.Cursor, policy)
 }
 
 func isToken(s *string) bool { return s != nil && *s != "" && len(*s) <= maxToken }
@@ -124,8 +125,28 @@ func invalidReference() error {
 	return wire.Errorf(wire.DirectoryReferenceInvalid, "the directory reference is unknown, expired or used up")
 }
 
+// leadsTo says whether the ceilings allow a directory as a root, or one below it:
+// what can't lead to a root isn't offered.
+func leadsTo(policy *grant.Policy, path string) bool {
+	if policy.Root(path) == nil {
+		return true
+	}
+	for _, c := range []*wire.Ceiling{&policy.Config, policy.Set.Approval, policy.Set.Token, policy.Set.Session} {
+		if c == nil || c.Roots == nil {
+			continue
+		}
+		for _, root := range *c.Roots {
+			inside, err := filepath.Rel(path, root)
+			if err == nil && filepath.IsLocal(inside) && policy.Root(root) == nil {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // start begins a browse at the configured roots.
-func (b *browser) start(ctx context.Context) (*wire.DirectoryListResponse, error) {
+func (b *browser) start(ctx context.Context, policy *grant.Policy) (*wire.DirectoryListResponse, error) {
 	var paths []string
 	for _, root := range b.roots {
 		if ctx.Err() != nil {
@@ -134,7 +155,7 @@ func (b *browser) start(ctx context.Context) (*wire.DirectoryListResponse, error
 		// A configured root may be reached over a link; what is offered is
 		// where it leads.
 		real, err := filepath.EvalSymlinks(root)
-		if err != nil || b.eligible(real) != nil || slices.Contains(paths, real) {
+		if err != nil || slices.Contains(paths, real) || !leadsTo(policy, real) || b.eligible(real) != nil {
 			continue
 		}
 		paths = append(paths, real)
@@ -160,7 +181,7 @@ func (b *browser) start(ctx context.Context) (*wire.DirectoryListResponse, error
 }
 
 // open lists one page of a directory.
-func (b *browser) open(ctx context.Context, id, ref string, token *string) (*wire.DirectoryListResponse, error) {
+func (b *browser) open(ctx context.Context, id, ref string, token *string, policy *grant.Policy) (*wire.DirectoryListResponse, error) {
 	path, offset, err := b.lookUp(id, ref, token)
 	if err != nil {
 		return nil, err
@@ -168,7 +189,7 @@ func (b *browser) open(ctx context.Context, id, ref string, token *string) (*wir
 	if err := b.eligible(path); err != nil {
 		return nil, unavailable()
 	}
-	names, more, err := b.scan(ctx, path) // without the lock: a disk may be slow
+	names, more, err := b.scan(ctx, path, policy) // without the lock: a disk may be slow
 	if err != nil {
 		return nil, err
 	}
@@ -267,7 +288,7 @@ func (b *browser) eligible(path string) error {
 
 // scan lists the directories that may be chosen, sorted, and says whether the
 // bound kept it from looking at everything.
-func (b *browser) scan(ctx context.Context, path string) (names []string, more bool, err error) {
+func (b *browser) scan(ctx context.Context, path string, policy *grant.Policy) (names []string, more bool, err error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, false, unavailable()
@@ -285,7 +306,7 @@ func (b *browser) scan(ctx context.Context, path string) (names []string, more b
 		if ctx.Err() != nil {
 			return nil, false, context.Cause(ctx)
 		}
-		if b.choosable(path, e) {
+		if leadsTo(policy, filepath.Join(path, e.Name())) && b.choosable(path, e) {
 			names = append(names, e.Name())
 		}
 	}

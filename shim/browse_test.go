@@ -243,6 +243,23 @@ func TestBrowseExpires(t *testing.T) {
 	})
 }
 
+// TestBrowseCeilings: only what leads to an allowed root is offered.
+func TestBrowseCeilings(t *testing.T) {
+	r := newRig(t)
+	mkdirs(t, r.root, "a/b/c", "d")
+	mkdirs(t, r.dir, "other")
+	r.cfg.Roots = []string{filepath.Join(r.dir, "other"), r.root}
+	withGrants(t, r, &wire.GrantSet{Approval: &wire.Ceiling{Roots: &[]string{filepath.Join(r.root, "a/b"), "relative"}}})
+	control := r.start()
+	page := list(t, control, "", "", "")
+	for _, want := range []string{"work", "a", "b", "c"} {
+		if got := names(page); !slices.Equal(got, []string{want}) {
+			t.Fatalf("entries %v instead of %s", got, want)
+		}
+		page = list(t, control, page.BrowseID, page.Entries[0].DirectoryRef, "")
+	}
+}
+
 // TestNoRoots: a machine that offers nothing says so with an empty list.
 func TestNoRoots(t *testing.T) {
 	r := newRig(t)

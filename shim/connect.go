@@ -22,6 +22,7 @@ type endpoint struct {
 	wake    chan struct{}
 	backoff backoff.Backoff
 	refused int    // refusals in a row: 4400, 4403, HTTP 403
+	expired int    // closes with 4401 in a row
 	token   string // of the last connection
 	stale   string // closed with 4401: not to be used again
 }
@@ -206,13 +207,17 @@ func (p *endpoint) judge(err error, served time.Duration) (time.Duration, error)
 		return 0, end
 	}
 	p.shim.failed(p, err)
+	if served >= healthyAfter/2 {
+		p.expired = 0
+	}
 	if code == wire.CloseAuthExpired {
 		p.stale = p.token
+		p.expired++
 	}
 	switch {
 	case errors.Is(err, errHandover):
 		return 0, nil
-	case code == wire.CloseAuthExpired && served >= healthyAfter/2:
+	case code == wire.CloseAuthExpired && p.expired == 1:
 		return 0, nil // the hourly renewal
 	case code == wire.CloseBadHello || code == wire.CloseForbidden || isForbidden(err):
 		return p.refusedAgain(code)

@@ -43,6 +43,8 @@ func bareShim(t testing.TB) *Shim {
 	if err != nil {
 		t.Fatal(err)
 	}
+	s.workers = newWorkers()
+	t.Cleanup(s.workers.close)
 	return s
 }
 

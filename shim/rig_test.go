@@ -71,7 +71,7 @@ func rigOn(t *testing.T, platform *shimtest.Platform) *rig {
 	r := &rig{
 		t: t, platform: platform, dir: dir, root: filepath.Join(dir, "work"),
 		tokens: &tokens{token: "token-0"}, states: make(chan shim.Status, 10000),
-		closed: make(chan string, 100), opened: make(chan *shim.Session, 100), result: make(chan error, 1),
+		closed: make(chan string, 10000), opened: make(chan *shim.Session, 10000), result: make(chan error, 1),
 	}
 	if err := os.Mkdir(r.root, 0o755); err != nil {
 		t.Fatal(err)

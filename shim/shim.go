@@ -48,8 +48,7 @@ type Shim struct {
 	log     *slog.Logger
 	control Table
 	browser *browser
-	slots   chan struct{}  // the machine-wide bound
-	work    sync.WaitGroup // handlers
+	slots   chan struct{} // the machine-wide bound
 
 	mu       sync.Mutex
 	status   Status
@@ -57,6 +56,7 @@ type Shim struct {
 	sessions map[string]*Session
 	locks    map[string]*sessionLock
 	running  context.Context // what sessions live in, while Run is at work
+	workers  *workers        // of this Run
 }
 
 // New checks the configuration. Nothing runs before Run.
@@ -90,7 +90,7 @@ func (s *Shim) Run(ctx context.Context) error {
 	defer stop(nil)
 	control := s.newEndpoint(s.cfg.ControlURL, nil)
 	s.mu.Lock()
-	s.running, s.endpoint = sessions, control
+	s.running, s.endpoint, s.workers = sessions, control, newWorkers()
 	s.mu.Unlock()
 
 	var reaper sync.WaitGroup
@@ -100,12 +100,21 @@ func (s *Shim) Run(ctx context.Context) error {
 	stop(&closing{1001, "the device is stopping"})
 	reaper.Wait()
 	s.stopSessions()
-	if !waitFor(&s.work, stopWait) {
+	crew := s.crew()
+	crew.close()
+	if !waitFor(&crew.all, stopWait) {
 		s.log.Error("handlers still run after everything was stopped")
 	}
 	s.browser.reset()
 	s.set(func(st *Status) { st.Phase, st.Since, st.ConnectionID, st.Granted = Idle, time.Now(), "", nil })
 	return err
+}
+
+// crew are the workers of this Run.
+func (s *Shim) crew() *workers {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.workers
 }
 
 // Wake ends a wait between two attempts to connect, for example when the network

@@ -382,9 +382,10 @@ func TestAuthExpired(t *testing.T) {
 		t.Errorf("tokens %v", got)
 	}
 	control.Close(4401, "token expired")
+	r.platform.Next().Close(4401, "again") // at once; the second in a row waits as usual
 	r.awaitState(shim.Waiting)
-	r.shim.Wake() // young sockets wait the usual time
-	r.platform.Next()
+	for r.awaitState(shim.Waiting).RetryAt.Before(time.Now().Add(500 * time.Millisecond)) {
+	}
 	if got := r.platform.Tokens(); !slices.Equal(got, []string{"token-0", "token-1", "token-2"}) {
 		t.Errorf("tokens %v", got)
 	}

@@ -31,6 +31,7 @@ type socket struct {
 	opened  time.Time
 	policy  atomic.Pointer[grant.Policy]
 
+	workers  *workers
 	ctx      context.Context // of the calls
 	cancel   context.CancelCauseFunc
 	handlers sync.WaitGroup
@@ -49,7 +50,7 @@ func (s *Shim) newSocket(ctx context.Context, conn *link.Conn, session *Session,
 	k := &socket{
 		shim: s, conn: conn, kind: wire.Control, session: session, table: s.control, version: a.version,
 		granted: a.granted, limits: a.limits, token: token, opened: time.Now(),
-		calls: make(map[string]*Call), lanes: make(map[string]*Call),
+		calls: make(map[string]*Call), lanes: make(map[string]*Call), workers: s.crew(),
 	}
 	if session != nil {
 		k.kind, k.table = wire.Data, session.table
@@ -113,9 +114,9 @@ func (k *socket) begin(f func()) bool {
 	if k.stopping {
 		return false
 	}
-	k.shim.work.Add(1)
-	k.handlers.Go(func() {
-		defer k.shim.work.Done()
+	k.handlers.Add(1)
+	k.workers.run(func() {
+		defer k.handlers.Done()
 		f()
 	})
 	return true
