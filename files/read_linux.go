@@ -2,6 +2,8 @@ package files
 
 import (
 	"context"
+	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -78,7 +80,7 @@ func (r *Root) readRange(ctx context.Context, a asked, fd int, req wire.FileRead
 	if requested > limit {
 		return tooLarge(a, "FILE_READ", requested, limit)
 	}
-	buf, done := r.buffer(int(min(requested, there)))
+	buf, done := r.spare.take(int(min(requested, there)))
 	n := 0
 	for n < len(buf) {
 		if err := ctx.Err(); err != nil {
@@ -102,19 +104,49 @@ func (r *Root) readRange(ctx context.Context, a asked, fd int, req wire.FileRead
 	return nil
 }
 
-// pooled is the size from which buffers are used again: clearing and faulting in
+// pooled is the size from which memory is used again: clearing and faulting in
 // fresh memory of some megabytes costs as much as reading them.
 const pooled = 256 << 10
 
-// buffer is n bytes and what gives them back; nil where that isn't worth it.
-func (r *Root) buffer(n int) ([]byte, func()) {
+// spareTime is how long memory waits to be used again. A collection alone can't
+// decide that: allocating megabytes is what brings it about.
+const spareTime = 5 * time.Second
+
+// spare is the memory of the last large read.
+type spare struct {
+	mu    sync.Mutex
+	last  []byte
+	timer *time.Timer // forgets last
+}
+
+// take is n bytes and what gives them back; nil where that isn't worth it.
+func (s *spare) take(n int) ([]byte, func()) {
 	if n < pooled {
 		return make([]byte, n), nil
 	}
-	b, _ := r.buffers.Get().(*[]byte)
-	if b == nil || cap(*b) < n {
-		fresh := make([]byte, n)
-		b = &fresh
+	s.mu.Lock()
+	b := s.last
+	s.last = nil
+	s.mu.Unlock()
+	if cap(b) < n {
+		b = make([]byte, n)
 	}
-	return (*b)[:n], func() { r.buffers.Put(b) }
+	return b[:n], func() { s.put(b) }
+}
+
+func (s *spare) put(b []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.last = b
+	if s.timer == nil {
+		s.timer = time.AfterFunc(spareTime, s.forget)
+		return
+	}
+	s.timer.Reset(spareTime)
+}
+
+func (s *spare) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.last = nil
 }

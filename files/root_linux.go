@@ -20,7 +20,7 @@ type Root struct {
 	never *Forbidden
 	self  handle
 
-	buffers sync.Pool // of large reads
+	spare spare // memory of large reads
 
 	// open is held for reading by every operation, so that the descriptor isn't
 	// closed, and its number given to something else, under one of them.

@@ -270,6 +270,9 @@ func (c *Conn) write(it item) error {
 	if c.muted.Load() {
 		return ErrClosed
 	}
+	if r, ok := it.message.Payload.(wire.Releaser); ok {
+		defer r.Release()
+	}
 	if it.before != nil {
 		it.before(&it.message)
 	}
