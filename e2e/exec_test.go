@@ -1,0 +1,192 @@
+package e2e
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"farhand/wire"
+)
+
+// exec exits as the remote command does, or with 255 and a code on stderr.
+func TestExec(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.claim("files,shell")
+	sh := func(script string, flags ...string) result {
+		t.Helper()
+		return b.owner.run(append(append([]string{"exec"}, flags...), "--", "sh", "-c", script)...)
+	}
+
+	t.Run("status", func(t *testing.T) {
+		for _, c := range []struct {
+			script string
+			code   int
+		}{
+			{"exit 0", 0}, {"exit 1", 1}, {"exit 77", 77}, {"exit 254", 254},
+			{"kill -TERM $$", 128 + 15}, {"kill -KILL $$", 128 + 9}, {"kill -HUP $$", 128 + 1},
+		} {
+			if r := sh(c.script); r.code != c.code || r.stdout != "" || r.stderr != "" {
+				t.Errorf("%s gives %+v, want %d", c.script, r, c.code)
+			}
+		}
+	})
+
+	t.Run("streams", func(t *testing.T) {
+		r := sh("echo to stdout; echo to stderr >&2; printf end; exit 3")
+		if want := (result{3, "to stdout\nend", "to stderr\n"}); r != want {
+			t.Errorf("got %+v, want %+v", r, want)
+		}
+		r = sh("echo to stdout; echo to stderr >&2; kill -KILL $$", "--json")
+		got := parse[wire.CommandResult](t, r.stdout)
+		if r.code != 137 || r.stderr != "" || got.ExitCode != -9 || got.TimedOut || got.Stdout != "to stdout\n" || got.Stderr != "to stderr\n" || got.OutputTruncated {
+			t.Errorf("--json gives %d, %q and %+v", r.code, r.stderr, got)
+		}
+		if r := sh(`printf 'a\377b\n'`); r.stdout != "a\uFFFDb\n" {
+			t.Errorf("bytes that are no UTF-8 come as %q", r.stdout)
+		}
+		if r := b.owner.feed("not for you\n", "exec", "--", "cat"); r.code != 0 || r.stdout != "" {
+			t.Errorf("a command that reads its input gets %+v", r)
+		}
+	})
+
+	t.Run("timeout", func(t *testing.T) {
+		begin := time.Now()
+		r := sh("echo before; sleep 300", "--timeout", "300ms")
+		if r.code != 255 || r.stdout != "before\n" || !strings.Contains(r.stderr, "COMMAND_TIMEOUT") {
+			t.Errorf("a timeout gives %+v", r)
+		}
+		r = sh("echo before; sleep 300", "--timeout", "0.3", "--json")
+		got := parse[wire.CommandResult](t, r.stdout)
+		failure := parse[struct{ Error wire.Error }](t, r.stderr)
+		if r.code != 255 || !got.TimedOut || got.ExitCode != -1 || got.Stdout != "before\n" || failure.Error.Code != wire.CommandTimeout {
+			t.Errorf("--json gives %d, %+v and %+v", r.code, got, failure.Error)
+		}
+		if took := time.Since(begin); took > 30*time.Second {
+			t.Errorf("two timeouts of 0.3 s took %s", took)
+		}
+	})
+
+	t.Run("tree", func(t *testing.T) {
+		// Children in the background, in a session of their own, and deaf to SIGTERM.
+		r := sh(`sleep 300 & echo $!; setsid sleep 300 & echo $!; (trap '' TERM; exec sleep 300) & echo $!; wait`, "--timeout", "500ms")
+		if r.code != 255 {
+			t.Fatalf("got %+v", r)
+		}
+		pids := strings.Fields(r.stdout)
+		if len(pids) != 3 {
+			t.Fatalf("the script says %q", r.stdout)
+		}
+		for _, text := range pids {
+			gone(t, text)
+		}
+		// A child that keeps the output open delays nobody.
+		begin := time.Now()
+		r = sh("sleep 300 & echo $!")
+		if r.code != 0 || time.Since(begin) > 15*time.Second {
+			t.Errorf("with a child in the background it takes %s and gives %+v", time.Since(begin), r)
+		}
+		if pid, err := strconv.Atoi(strings.TrimSpace(r.stdout)); err == nil {
+			_ = syscall.Kill(pid, syscall.SIGKILL) // it may be gone
+		}
+	})
+
+	t.Run("output", func(t *testing.T) {
+		// reference: one budget of 2785280 bytes, the marker within it
+		r := sh("head -c 5000000 /dev/zero | tr '\\0' x", "--json")
+		got := parse[wire.CommandResult](t, r.stdout)
+		const mark = "\n[command output truncated]\n"
+		if r.code != 0 || !got.OutputTruncated || got.Stderr != mark || len(got.Stdout)+len(mark) != 2785280 {
+			t.Errorf("5 MB of output: exit %d, truncated %v, %d bytes and %q", r.code, got.OutputTruncated, len(got.Stdout), got.Stderr)
+		}
+	})
+
+	t.Run("place", func(t *testing.T) {
+		if err := os.MkdirAll(filepath.Join(b.root(), "sub"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		for dir, want := range map[string]string{"": b.root(), "sub": filepath.Join(b.root(), "sub"), filepath.Join(b.root(), "sub"): filepath.Join(b.root(), "sub")} {
+			r := b.owner.run("exec", "bench", "--cwd", dir, "--", "pwd")
+			if r.code != 0 || r.stdout != want+"\n" {
+				t.Errorf("in %q pwd gives %+v, want %s", dir, r, want)
+			}
+		}
+		e := b.owner.fails(255, wire.PathOutsideAllowedRoot, "exec", "--cwd", "/etc", "--", "pwd")
+		if e.Details["path"] != "/etc" {
+			t.Errorf("details %v", e.Details)
+		}
+		b.owner.fails(255, wire.PathOutsideAllowedRoot, "exec", "--cwd", "../..", "--", "pwd")
+		b.owner.fails(255, wire.PathNotFound, "exec", "--cwd", "missing", "--", "pwd")
+		b.owner.fails(255, wire.PathOutsideAllowedRoot, "exec", "--root", "/etc", "--", "pwd")
+	})
+
+	t.Run("environment", func(t *testing.T) {
+		r := b.owner.run("exec", "--env", "GREETING=good day", "--env", "EMPTY=", "--", "env")
+		for _, want := range []string{"GREETING=good day\n", "EMPTY=\n", "PATH=", "HOME="} {
+			if !strings.Contains(r.stdout, want) {
+				t.Errorf("the environment has no %q:\n%s", want, r.stdout)
+			}
+		}
+		if strings.Contains(r.stdout, "FARHAND") {
+			t.Errorf("the environment tells of us:\n%s", r.stdout)
+		}
+	})
+
+	t.Run("failures", func(t *testing.T) {
+		b.owner.fails(255, wire.ShellNotAvailable, "exec", "--", "no-such-program-here")
+		b.owner.fails(255, wire.MachineNotAttached, "exec", "elsewhere", "--", "true")
+		b.owner.fails(255, "USAGE", "exec", "bench", "true")
+		b.owner.fails(255, "USAGE", "exec", "bench", "--")
+		b.owner.fails(255, "USAGE", "exec", "--timeout", "soon", "--", "true")
+		b.owner.fails(255, "USAGE", "exec", "--nonsense", "--", "true")
+		if r := b.with("fh_xx_wrong").run("exec", "--", "true"); r.code != 255 || !strings.Contains(r.stderr, "AUTH_FAILED") {
+			t.Errorf("with a wrong token: %+v", r)
+		}
+	})
+
+	// What ran is on the record with its exit status, what was written is not.
+	var ran []string
+	for _, x := range b.records() {
+		if x.Op == "EXECUTE_COMMAND" && x.Details["phase"] != "intent" && x.Result.ExitCode != nil {
+			argv, err := json.Marshal(x.Details["argv"])
+			if err != nil {
+				t.Fatal(err)
+			}
+			ran = append(ran, fmt.Sprintf("%s %d", argv, *x.Result.ExitCode))
+		}
+	}
+	if want := `["sh","-c","exit 77"] 77`; !strings.Contains(strings.Join(ran, "\n"), want) {
+		t.Errorf("the record of commands lacks %s:\n%s", want, strings.Join(ran, "\n"))
+	}
+	log := string(b.read(filepath.Join(b.stateDir(), "audit.log")))
+	if strings.Contains(log, "good day") || strings.Contains(log, "GREETING=") {
+		t.Error("the record has the values of variables")
+	}
+	b.wholeAudit()
+}
+
+// gone waits until a process no longer exists. A zombie doesn't.
+func gone(t *testing.T, pid string) {
+	t.Helper()
+	n, err := strconv.Atoi(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	within(t, 10*time.Second, "the end of process "+pid, func() error {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", n))
+		if err != nil {
+			return nil
+		}
+		if _, tail, _ := strings.Cut(string(stat), ") "); strings.HasPrefix(tail, "Z") {
+			return nil
+		}
+		return errors.New(string(stat))
+	})
+}
