@@ -100,28 +100,36 @@ func (c *Conn) Read() ([]byte, error) {
 	}
 }
 
-// readAll doubles its memory as it goes: the length of a message isn't known
-// before its end.
+// readAll collects a message in chunks, since its length isn't known before its
+// end, and then puts them together in memory of just that length.
 func (c *Conn) readAll(r io.Reader) ([]byte, error) {
-	buf, n := c.small[:], 0
+	var full [][]byte
+	chunk, n, total := c.small[:], 0, 0
 	for {
-		k, err := r.Read(buf[n:])
+		k, err := r.Read(chunk[n:])
 		n += k
-		switch {
-		case err == io.EOF && n <= len(c.small):
-			return append(make([]byte, 0, n), buf[:n]...), nil
-		case err == io.EOF:
-			return buf[:n], nil
-		case err != nil:
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
 			return nil, err
 		}
-		if n == len(buf) {
-			bigger := make([]byte, max(2*n, 16<<10))
-			copy(bigger, buf)
-			buf = bigger
+		if n == len(chunk) {
+			full, total = append(full, chunk), total+n
+			chunk, n = make([]byte, min(max(2*total, firstChunk), largestChunk)), 0
 		}
 	}
+	message := make([]byte, 0, total+n)
+	for _, f := range full {
+		message = append(message, f...)
+	}
+	return append(message, chunk[:n]...), nil
 }
+
+const (
+	firstChunk   = 8 << 10
+	largestChunk = 1 << 20
+)
 
 // readFailed ends the socket and says why.
 func (c *Conn) readFailed(err error) error {

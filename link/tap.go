@@ -13,6 +13,7 @@ type tap struct {
 	net.Conn
 	start time.Time
 	heard atomic.Int64 // nanoseconds from start to the last byte read
+	reads atomic.Int64 // how often bytes were read
 	moved atomic.Int64 // the same for the last bulk write that the kernel took
 	fixed atomic.Bool  // the write deadline was set by hand
 }
@@ -27,6 +28,7 @@ func (t *tap) Read(p []byte) (int, error) {
 	n, err := t.Conn.Read(p)
 	if n > 0 {
 		t.heard.Store(int64(time.Since(t.start)))
+		t.reads.Add(1)
 	}
 	return n, err
 }
@@ -69,9 +71,4 @@ func (t *tap) SetDeadline(at time.Time) error {
 func (t *tap) silence() time.Duration {
 	last := max(t.heard.Load(), t.moved.Load())
 	return time.Since(t.start) - time.Duration(last)
-}
-
-// heardSince says whether a byte arrived after at.
-func (t *tap) heardSince(at time.Time) bool {
-	return time.Duration(t.heard.Load()) > at.Sub(t.start)
 }
