@@ -58,6 +58,9 @@ func (a *app) load() (login, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return l, nil
 	}
+	if info, err := os.Stat(path); err == nil && runtime.GOOS != "windows" && info.Mode().Perm()&0o077 != 0 {
+		a.note("Others may read the token in %s: chmod 600 it, or log in again after farhand logout.", path)
+	}
 	if err != nil {
 		return l, fmt.Errorf("configuration: %w", err)
 	}

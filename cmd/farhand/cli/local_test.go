@@ -162,11 +162,17 @@ func TestConfigurationIsPrivate(t *testing.T) {
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Fatalf("%v, %v", info, err)
 	}
+	var stderr bytes.Buffer
+	env.Args, env.Stderr = []string{"machines"}, &stderr
+	if err := os.Chmod(config, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if code := cli.Run(t.Context(), env); code != 0 || !strings.Contains(stderr.String(), "Others may read the token") {
+		t.Fatalf("%d: %s", code, stderr.String())
+	}
 	if err := os.WriteFile(config, []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	var stderr bytes.Buffer
-	env.Args, env.Stderr = []string{"machines"}, &stderr
 	if code := cli.Run(t.Context(), env); code != 1 || !strings.Contains(stderr.String(), "is damaged") {
 		t.Fatalf("%d: %s", code, stderr.String())
 	}
