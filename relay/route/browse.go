@@ -248,7 +248,7 @@ func (ses *session) open(ctx context.Context) error {
 	if b != ses.rec.binding() {
 		return badAnswer(wire.TSessionActivated)
 	}
-	if !ses.await(ctx, m.srv.timing.dataSocket) {
+	if !ses.await(ctx, 0, m.srv.timing.dataSocket) {
 		return wire.Errorf(wire.MachineUnreachable, "the machine didn't open the session's connection in time")
 	}
 	return nil

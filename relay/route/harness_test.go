@@ -186,6 +186,9 @@ func startSmall(t testing.TB, tim timing, size bounds) *bench {
 	b := &bench{t: t, auth: newAuthority(), path: filepath.Join(t.TempDir(), "relay.db"), tim: tim, size: size, log: &bytes.Buffer{}}
 	t.Cleanup(func() {
 		b.stop()
+		if t.Failed() {
+			t.Log(b.log.String())
+		}
 		http.DefaultTransport.(*http.Transport).CloseIdleConnections()
 	})
 	b.restart()

@@ -85,7 +85,9 @@ type lane struct {
 	window  int
 	told    bool // the device itself said so: STATUS or details of SHIM_OVERLOADED
 	probing *time.Timer
-	full    bool // the device reported no room, nothing is sent until it has some
+	full    bool // the device reported no room: nothing is sent until it has some,
+	try     bool // or one request, when it has long been silent about that
+	trying  *time.Timer
 	shut    *wire.Error
 }
 
@@ -205,7 +207,26 @@ func (r *request) finish(res result) {
 
 // room says whether the device takes another request. Called with the lock held.
 func (l *lane) room() bool {
-	return !l.full && len(l.pending) < max(l.window, 1)
+	if l.full {
+		return l.try && len(l.pending) == 0
+	}
+	return len(l.pending) < max(l.window, 1)
+}
+
+// prod sees to it that a device which reported no room, has nothing of ours to
+// answer and forgets to say that it has room again is asked now and then. Called
+// with the lock held.
+func (l *lane) prod() {
+	if !l.full || len(l.pending) > 0 || len(l.queue) == 0 || l.conn == nil || l.trying != nil {
+		return
+	}
+	l.trying = time.AfterFunc(l.srv.timing.prod, func() {
+		l.mu.Lock()
+		l.trying, l.try = nil, true
+		out := l.pump(nil)
+		l.mu.Unlock()
+		out.run()
+	})
 }
 
 // learn takes over the capacity that an answer reports. Called with the lock
@@ -286,6 +307,7 @@ func (l *lane) pump(out deliveries) deliveries {
 		}
 	}
 	l.queue = kept
+	l.prod()
 	return out
 }
 
@@ -304,7 +326,7 @@ func (l *lane) issue(r *request) bool {
 		r.wait.Stop()
 		r.wait = nil
 	}
-	r.id = id
+	r.id, l.try = id, false
 	if r.chunk != nil {
 		r.total = time.Now().Add(l.srv.timing.streamTotal)
 	}
@@ -370,10 +392,7 @@ func (l *lane) detach(d *device) {
 // Called with the lock held.
 func (l *lane) lose() deliveries {
 	l.conn = nil
-	if l.probing != nil {
-		l.probing.Stop()
-		l.probing = nil
-	}
+	l.quiet()
 	lost := make([]*request, 0, len(l.pending))
 	for _, r := range l.pending {
 		lost = append(lost, r)
@@ -407,6 +426,17 @@ func (l *lane) lose() deliveries {
 	}
 	l.queue = append(again, kept...)
 	return out
+}
+
+// quiet stops the timers of the lane itself. Called with the lock held.
+func (l *lane) quiet() {
+	for _, t := range []**time.Timer{&l.probing, &l.trying} {
+		if *t != nil {
+			(*t).Stop()
+			*t = nil
+		}
+	}
+	l.try = false
 }
 
 // failQueued fails everything that waits, if there is still no connection.
@@ -447,9 +477,7 @@ func (l *lane) close(err *wire.Error) {
 	}
 	out = append(out, l.drain(err)...)
 	l.conn = nil
-	if l.probing != nil {
-		l.probing.Stop()
-	}
+	l.quiet()
 	l.mu.Unlock()
 	out.run()
 }

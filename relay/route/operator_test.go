@@ -402,7 +402,9 @@ func TestOverloadIsHidden(t *testing.T) {
 }
 
 func overwhelm(t *testing.T, told bool) {
-	_, r, op, id := talk(t, quick(), wire.Files)
+	tim := quick()
+	tim.prod = 50 * time.Millisecond // this device may say that it is full after it said that it isn't
+	_, r, op, id := talk(t, tim, wire.Files)
 	if told {
 		r.mu.Lock()
 		r.data[id].send(wire.Message{Type: wire.TStatus, ID: "s", Payload: wire.Status{MaxConcurrent: 1}})
@@ -515,6 +517,10 @@ func TestIdsAreTheOperatorsOwn(t *testing.T) {
 	one.request(id, "same", wire.TFileStat, map[string]int{"n": 2}) // outstanding: dropped
 	two.request(id, "same", wire.TFileStat, map[string]int{"n": 3}) // another socket: its own
 	two.request(id, "other", wire.TFileStat, map[string]int{"n": 4})
+	for _, p := range []*peer{one, two} { // what was sent before this has been read
+		p.send(wire.Message{Type: wire.TPing, ID: "p"})
+		p.want(wire.TPong)
+	}
 	close(hold)
 	if env := one.want(wire.TFileStatResponse); string(env.Payload) != `{"n":1}` {
 		t.Errorf("%s", env.Payload)

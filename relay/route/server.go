@@ -51,6 +51,7 @@ type timing struct {
 	sweep          time.Duration // between looks at all sockets
 	queue          time.Duration // a request waits for the device to have room, or for its link
 	probe          time.Duration // one request at a time, until the device says how many it takes
+	prod           time.Duration // a device without room and without a request of ours is asked again
 	data           time.Duration // for the answer on a data socket
 	control        time.Duration // for the answer on a control socket
 	detach         time.Duration // for the answer to DETACH_SESSION
@@ -73,6 +74,7 @@ var standard = timing{
 	sweep:          time.Second,
 	queue:          30 * time.Second,
 	probe:          500 * time.Millisecond,
+	prod:           10 * time.Second,
 	data:           30 * time.Second,
 	control:        10 * time.Second,
 	detach:         5 * time.Second,

@@ -23,6 +23,7 @@ type session struct {
 	mu     sync.Mutex
 	data   *device
 	came   chan struct{} // closed and replaced when a data socket comes
+	count  int           // data sockets that came so far
 	flight *flight
 	gone   bool
 }
@@ -125,6 +126,7 @@ func (ses *session) take(d *device) error {
 		old.revoke(wire.ReasonAnotherShim)
 	}
 	ses.data = d
+	ses.count++
 	return nil
 }
 
@@ -216,7 +218,10 @@ func (ses *session) restore(ctx context.Context) *wire.Error {
 		if _, err := m.connected(ctx); err != nil {
 			return err
 		}
-		if ses.conn() != nil { // the device came back by itself
+		ses.mu.Lock()
+		here, before := ses.data != nil, ses.count
+		ses.mu.Unlock()
+		if here { // the device came back by itself
 			return nil
 		}
 		body, err := m.call(ctx, wire.TRestoreSession,
@@ -234,7 +239,7 @@ func (ses *session) restore(ctx context.Context) *wire.Error {
 			return wire.Errorf(wire.RootGrantInvalid, "the machine restored something else than this session").
 				With("session_id", ses.rec.ID)
 		}
-		if !ses.await(ctx, m.srv.timing.dataSocket) {
+		if !ses.await(ctx, before, m.srv.timing.dataSocket) {
 			return wire.Errorf(wire.MachineUnreachable, "the machine didn't open the session's connection in time")
 		}
 		return nil
@@ -245,15 +250,16 @@ func (r record) binding() wire.SessionBinding {
 	return wire.SessionBinding{SessionID: r.ID, AllowedRoot: r.Root, Fingerprint: r.Fingerprint, Revision: r.Revision, RootGrant: r.Grant}
 }
 
-// await waits for the data socket.
-func (ses *session) await(ctx context.Context, patience time.Duration) bool {
+// await waits for a data socket after the first so many. One that is gone again
+// counts: it was there.
+func (ses *session) await(ctx context.Context, before int, patience time.Duration) bool {
 	t := time.NewTimer(patience)
 	defer t.Stop()
 	for {
 		ses.mu.Lock()
-		d, came := ses.data, ses.came
+		more, came := ses.count > before, ses.came
 		ses.mu.Unlock()
-		if d != nil {
+		if more {
 			return true
 		}
 		select {
