@@ -311,22 +311,22 @@ func (s *Server) apiDecide(r *http.Request, who caller) (any, error) {
 	var in struct {
 		Decision string `json:"decision"`
 		Name     string `json:"name"`
-		wire.Ceiling
 	}
-	if err := readJSON(r, &in); err != nil {
+	var c wire.Ceiling
+	if err := readJSON(r, &in, &c); err != nil {
 		return nil, err
 	}
 	d := decision{approve: in.Decision == "approve", name: in.Name}
 	switch {
 	case in.Decision != "approve" && in.Decision != "deny":
 		return nil, badArgument("decision must be approve or deny")
-	case d.approve && in.Capabilities == nil:
+	case d.approve && c.Capabilities == nil:
 		return nil, badArgument("capabilities is missing: say what to allow")
 	case d.name != "" && !validName(d.name):
 		return nil, badArgument("a name has letters, digits and \"._-\", at most %d, and begins with a letter or digit", maxName)
 	}
 	var err error
-	if d.ceiling, err = checkCeiling(in.Ceiling); err != nil {
+	if d.ceiling, err = checkCeiling(c); err != nil {
 		return nil, err
 	}
 	id, rec, err := s.findCode(r.Context(), who.event(), r.PathValue("user_code"), who.from)
@@ -344,18 +344,18 @@ func (s *Server) apiNewClaim(r *http.Request, who caller) (any, error) {
 	var in struct {
 		Name    string `json:"machine_name"`
 		Expires expiry `json:"expires"`
-		wire.Ceiling
 	}
-	if err := readJSON(r, &in); err != nil {
+	var c wire.Ceiling
+	if err := readJSON(r, &in, &c); err != nil {
 		return nil, err
 	}
-	if in.Capabilities == nil {
+	if c.Capabilities == nil {
 		return nil, badArgument("capabilities is missing: say what to allow")
 	}
 	if in.Name != "" && !validName(in.Name) {
 		return nil, badArgument("a name has letters, digits and \"._-\", at most %d, and begins with a letter or digit", maxName)
 	}
-	c, err := checkCeiling(in.Ceiling)
+	c, err := checkCeiling(c)
 	if err != nil {
 		return nil, err
 	}
@@ -377,14 +377,16 @@ func (s *Server) apiNewClaim(r *http.Request, who caller) (any, error) {
 }
 
 type claimJSON struct {
-	ID   string `json:"id"`
-	Name string `json:"machine_name"`
-	wire.Ceiling
-	Created time.Time  `json:"created_at"`
-	Expires time.Time  `json:"expires_at"`
-	Used    *time.Time `json:"used_at"`
-	Machine string     `json:"machine_id,omitempty"`
-	Address string     `json:"address,omitempty"`
+	ID           string              `json:"id"`
+	Name         string              `json:"machine_name"`
+	Capabilities *[]wire.Capability  `json:"capabilities,omitempty"`
+	Devices      *[]wire.DeviceGrant `json:"devices,omitempty"`
+	Roots        *[]string           `json:"roots,omitempty"`
+	Created      time.Time           `json:"created_at"`
+	Expires      time.Time           `json:"expires_at"`
+	Used         *time.Time          `json:"used_at"`
+	Machine      string              `json:"machine_id,omitempty"`
+	Address      string              `json:"address,omitempty"`
 }
 
 func (s *Server) apiClaims(r *http.Request, who caller) (any, error) {
@@ -394,7 +396,7 @@ func (s *Server) apiClaims(r *http.Request, who caller) (any, error) {
 	}
 	out := make([]claimJSON, len(claims))
 	for i, c := range claims {
-		out[i] = claimJSON{c.ID, c.Name, c.Ceiling, c.Created, c.Expires, c.UsedAt, c.UsedBy, c.Address}
+		out[i] = claimJSON{c.ID, c.Name, c.Ceiling.Capabilities, c.Ceiling.Devices, c.Ceiling.Roots, c.Created, c.Expires, c.UsedAt, c.UsedBy, c.Address}
 	}
 	return struct {
 		Claims []claimJSON `json:"claims"`
@@ -430,12 +432,12 @@ func (s *Server) apiNewToken(r *http.Request, who caller) (any, error) {
 		Name     string    `json:"name"`
 		Machines *[]string `json:"machines"`
 		Expires  expiry    `json:"expires"`
-		wire.Ceiling
 	}
-	if err := readJSON(r, &in); err != nil {
+	var c wire.Ceiling
+	if err := readJSON(r, &in, &c); err != nil {
 		return nil, err
 	}
-	c, err := checkCeiling(in.Ceiling)
+	c, err := checkCeiling(c)
 	if err != nil {
 		return nil, err
 	}
@@ -483,12 +485,14 @@ func (s *Server) machineIDs(ctx context.Context, who caller, names []string) ([]
 }
 
 type tokenJSON struct {
-	ID       string    `json:"id"`
-	Name     string    `json:"name"`
-	Machines *[]string `json:"machines"`
-	wire.Ceiling
-	Created time.Time  `json:"created_at"`
-	Expires *time.Time `json:"expires_at"`
+	ID           string              `json:"id"`
+	Name         string              `json:"name"`
+	Machines     *[]string           `json:"machines"`
+	Capabilities *[]wire.Capability  `json:"capabilities,omitempty"`
+	Devices      *[]wire.DeviceGrant `json:"devices,omitempty"`
+	Roots        *[]string           `json:"roots,omitempty"`
+	Created      time.Time           `json:"created_at"`
+	Expires      *time.Time          `json:"expires_at"`
 }
 
 func (s *Server) apiTokens(r *http.Request, who caller) (any, error) {
@@ -502,7 +506,7 @@ func (s *Server) apiTokens(r *http.Request, who caller) (any, error) {
 		for j, op := range ops {
 			t := tokenJSON{ID: holder(kind, op.ID), Name: op.Name, Machines: op.Machines, Created: op.Created, Expires: timeOrNull(op.Expires)}
 			if op.Ceiling != nil {
-				t.Ceiling = *op.Ceiling
+				t.Capabilities, t.Devices, t.Roots = op.Ceiling.Capabilities, op.Ceiling.Devices, op.Ceiling.Roots
 			}
 			lists[i][j] = t
 		}

@@ -150,8 +150,9 @@ func setRetryAfter(h http.Header, seconds int) {
 	}
 }
 
-// readJSON reads the body of a call: one JSON object, unknown keys ignored.
-func readJSON(r *http.Request, into any) error {
+// readJSON reads the body of a call, one JSON object, into each of into;
+// unknown keys are ignored.
+func readJSON(r *http.Request, into ...any) error {
 	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || kind != "application/json" {
 		return apiErrorf(http.StatusUnsupportedMediaType, wire.InvalidArgument, "the body must be application/json")
@@ -164,14 +165,20 @@ func readJSON(r *http.Request, into any) error {
 	if len(body) == 0 || body[0] != '{' {
 		return badArgument("the body must be a JSON object")
 	}
-	if err := json.Unmarshal(body, into); err != nil {
-		if e, ok := errors.AsType[*apiError](err); ok {
-			return e
+	for _, v := range into {
+		if err := json.Unmarshal(body, v); err != nil {
+			return badJSON(err)
 		}
-		if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-			return badArgument("%s has the wrong type", e.Field)
-		}
-		return badArgument("the body isn't valid JSON")
 	}
 	return nil
+}
+
+func badJSON(err error) *apiError {
+	if e, ok := errors.AsType[*apiError](err); ok {
+		return e
+	}
+	if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		return badArgument("%s has the wrong type", e.Field)
+	}
+	return badArgument("the body isn't valid JSON")
 }

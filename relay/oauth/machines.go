@@ -133,13 +133,19 @@ func (s *Server) removeMachine(ctx context.Context, who Event, m access.Machine)
 
 // withdraw denies what was approved for a machine and not fetched yet.
 func (s *Server) withdraw(ctx context.Context, owner, machineID string) error {
-	entries, err := s.store.List(ctx, store.Prefix("pending"))
+	waiting, err := list[pending](ctx, s.store, store.Prefix("pending"))
 	if err != nil {
 		return err
 	}
-	for _, e := range entries {
-		_, err := change(ctx, s.store, e.Key, func(r *stored[pending]) error {
-			if r.revision == 0 || r.value.State != stateApproved || r.value.Owner != owner || r.value.MachineID != machineID {
+	theirs := func(p pending) bool {
+		return p.State == stateApproved && p.Owner == owner && p.MachineID == machineID
+	}
+	for _, p := range waiting {
+		if !theirs(p) {
+			continue
+		}
+		_, err := change(ctx, s.store, pendingKey(p.CodeMAC[:2*idSize]), func(r *stored[pending]) error {
+			if r.revision == 0 || !theirs(r.value) {
 				return errUnchanged
 			}
 			r.value.State = stateDenied

@@ -243,6 +243,9 @@ func (s *Server) redeemApproved(ctx context.Context, id, text string, rec pendin
 	// The owner may have removed the machine since the record was read; then
 	// either that removal found this family, or this look finds the removal.
 	again, err := s.pendingOf(ctx, id, text)
+	if err != nil && !errors.Is(err, errInvalidGrant) {
+		return issued{}, err // the device polls on, and gets another pair
+	}
 	if err != nil || again.State != stateApproved {
 		if err := s.revokeFamily(ctx, rec.Owner, rec.Family, "no longer approved"); err != nil {
 			return issued{}, err
