@@ -314,7 +314,7 @@ func TestFiles(t *testing.T) {
 func TestReadAll(t *testing.T) {
 	r, c := setup(t)
 	s := open(t, c)
-	content := make([]byte, 7<<20+12345) // four pieces of 2 MiB
+	content := make([]byte, 4<<20+12345) // three pieces of at most 2 MiB
 	rand.Read(content)
 	r.Device.Set("/data/work/big", content)
 	copyAll := func(t *testing.T, path string) (client.Copied, []byte, error) {
@@ -332,6 +332,8 @@ func TestReadAll(t *testing.T) {
 	if err != nil || !bytes.Equal(got, content) || done.Bytes != int64(len(content)) || done.Changed {
 		t.Fatalf("ReadAll = %+v, %v; equal %t", done, err, bytes.Equal(got, content))
 	}
+	content = content[:2<<20+1]
+	r.Device.Set("/data/work/big", content)
 	r.Device.Change(func() { r.Device.MaxFile = 1 << 20 }) // a device that gives less at once
 	if done, got, err = copyAll(t, "big"); err != nil || !bytes.Equal(got, content) || done.Changed {
 		t.Fatalf("ReadAll with small pieces = %+v, %v", done, err)
