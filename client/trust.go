@@ -1,15 +1,15 @@
 package client
 
 import (
-	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"net"
 	"net/url"
 	"strings"
+
+	"farhand/internal/pinned"
 )
 
 // ParseURL reads a relay's address: https://host[:port][/path], or http:// if
@@ -57,51 +57,19 @@ func IsLoopback(host string) bool {
 	return ip != nil && ip.IsLoopback()
 }
 
-// errPin says that no certificate of the chain has the pinned hash.
-var errPin = errors.New("no certificate that the relay sent has the pinned SHA-256")
-
 // trust makes the TLS configuration for one host. With a pin the certificate of
 // that hash, which the relay sends in its chain, is the only root.
 func trust(host, pin string) (*tls.Config, error) {
-	cfg := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: host}
-	if pin == "" {
-		return cfg, nil
+	c, err := pinned.Config(host, pin, nil)
+	if err != nil {
+		return nil, fmt.Errorf("the relay's certificate: %w", err)
 	}
-	want, err := hex.DecodeString(strings.ToLower(strings.ReplaceAll(pin, ":", "")))
-	if err != nil || len(want) != sha256.Size {
-		return nil, errors.New("the pin of the relay's certificate must be 64 hexadecimal digits")
-	}
-	// Verification is ours, not skipped: VerifyConnection runs on every
-	// handshake, resumed ones included. The host is taken from here because
-	// ConnectionState.ServerName is empty for an IP address.
-	cfg.InsecureSkipVerify = true
-	cfg.VerifyConnection = func(state tls.ConnectionState) error {
-		return verifyPinned(state.PeerCertificates, host, [sha256.Size]byte(want))
-	}
-	return cfg, nil
-}
-
-func verifyPinned(chain []*x509.Certificate, host string, want [sha256.Size]byte) error {
-	roots, between := x509.NewCertPool(), x509.NewCertPool()
-	found := false
-	for _, cert := range chain {
-		if sha256.Sum256(cert.Raw) == want {
-			roots.AddCert(cert)
-			found = true
-		} else {
-			between.AddCert(cert)
-		}
-	}
-	if !found {
-		return errPin
-	}
-	_, err := chain[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: between, DNSName: host})
-	return err
+	return c, nil
 }
 
 // untrusted says whether a dial failed over the certificate rather than the way.
 func untrusted(err error) bool {
-	if errors.Is(err, errPin) {
+	if errors.Is(err, pinned.ErrPin) {
 		return true
 	}
 	var (
