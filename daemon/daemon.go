@@ -15,6 +15,7 @@ import (
 	"farhand/audit"
 	"farhand/auth"
 	"farhand/config"
+	"farhand/files"
 	"farhand/identity"
 	"farhand/internal/version"
 	"farhand/link"
@@ -132,11 +133,30 @@ func (d *daemon) follow(ctx context.Context, background *sync.WaitGroup) {
 			}
 		})
 	}
+	background.Go(func() { d.sweep(ctx) })
 	background.Go(func() {
 		if err := d.notify.Watchdog(ctx, d.alive); err != nil {
 			d.log.Error("watchdog", "error", err)
 		}
 	})
+}
+
+// sweep removes what writes left behind that were killed half way.
+func (d *daemon) sweep(ctx context.Context) {
+	for _, path := range d.config.Roots {
+		root, err := files.Open(path, d.forbidden)
+		if err != nil {
+			d.log.Warn("root not looked through", "root", path, "error", err)
+			continue
+		}
+		n, err := root.Sweep(ctx)
+		if n > 0 || err != nil && ctx.Err() == nil {
+			d.log.Info("unfinished writes removed", "root", path, "count", n, "error", err)
+		}
+		if err := root.Close(); err != nil {
+			d.log.Warn("root not closed", "root", path, "error", err)
+		}
+	}
 }
 
 // alive is asked by the watchdog: the parts that everything depends on must
