@@ -2,6 +2,7 @@ package link_test
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -645,4 +646,39 @@ func TestCloseCodeWins(t *testing.T) {
 		c.Close(1000, "")
 		sending.Wait()
 	}
+}
+
+// TestTLS: the same over wss, with large messages, a pong between fragments and
+// a close code.
+func TestTLS(t *testing.T) {
+	leak.Check(t)
+	accepted := make(chan *link.Conn, 1)
+	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if c, err := link.Accept(w, r, link.AcceptOptions{}); err == nil {
+			accepted <- c
+		}
+	}))
+	defer s.Close()
+	url := "ws" + s.URL[len("http"):]
+	if _, err := link.Dial(t.Context(), url, link.DialOptions{}); err == nil {
+		t.Error("an unknown certificate was taken")
+	}
+	roots := s.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs
+	c, err := link.Dial(t.Context(), url, link.DialOptions{TLS: &tls.Config{RootCAs: roots}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	peer := <-accepted
+	big := wire.Raw(`{"x":"` + strings.Repeat("a", 5<<20) + `"}`)
+	go c.Send(t.Context(), link.Answers, wire.Message{Type: wire.TAck, ID: "1", Payload: big})
+	if got, err := peer.Read(); err != nil || len(got) < 5<<20 {
+		t.Fatalf("%d bytes, %v", len(got), err)
+	}
+	go peer.Close(4401, "expired")
+	_, err = c.Read()
+	if e, ok := errors.AsType[*link.CloseError](err); !ok || e.Code != 4401 {
+		t.Errorf("Read: %v", err)
+	}
+	c.Close(1000, "")
+	peer.Close(1000, "")
 }

@@ -93,6 +93,8 @@ type Bindings interface {
 type Recorder interface {
 	Append(audit.Entry) error
 	AppendSync(context.Context, audit.Entry) error
+	// Head is the newest record that survives a power cut: what is told to
+	// the platform must never be lost by one.
 	Head() wire.Anchor
 	Size() int64
 }

@@ -171,7 +171,7 @@ func TestRecheck(t *testing.T) {
 	}
 }
 
-// TestExtensions answer once granted; STATUS then carries the audit head.
+// TestExtensions answer once granted.
 func TestExtensions(t *testing.T) {
 	r := newRig(t)
 	withGrants(t, r, nil)

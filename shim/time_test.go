@@ -43,6 +43,20 @@ func TestStatusCadence(t *testing.T) {
 	})
 }
 
+// TestAuditAnchor: where it is granted STATUS carries the head of the audit log
+// as it is on the disk.
+func TestAuditAnchor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newBubbleRig(t)
+		withGrants(t, r, nil)
+		control := r.start()
+		got := decodeTo[wire.Status](t, <-control.Status, wire.TStatus)
+		if a := got.AuditAnchor; a == nil || a.Seq < 2 || len(a.HMAC) != 64 || *a != r.log.Head() {
+			t.Errorf("anchor %+v, head %+v", a, r.log.Head())
+		}
+	})
+}
+
 // TestIdleSessionIsReaped after ten minutes without a request, PINGs and control
 // requests notwithstanding; what is held or in flight isn't idle.
 func TestIdleSessionIsReaped(t *testing.T) {
