@@ -266,6 +266,9 @@ func (s *session) hardware(ctx context.Context, c *shim.Call, r wire.HardwareOp)
 	// operation is recorded before it happens.
 	return change(s, c, "", details(device.Trace{}), func() (any, []audit.Field, error) {
 		answer, t, err := s.d.dispatch.Do(ctx, device.Caller{Session: s.ID(), Holder: s.Holder(), Allow: s.allowDevice}, r)
+		if err == nil && r.Hold && r.Op != wire.OpRelease {
+			s.d.holdSession(s.ID(), answer.Device, s.Hold)
+		}
 		return answer, details(t), err
 	})
 }

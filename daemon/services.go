@@ -43,6 +43,7 @@ type services struct {
 	registry  *device.Registry
 	leases    *device.Leases     // nil: hardware is off
 	dispatch  *device.Dispatcher // nil: hardware is off
+	holds     holds
 	ceiling   wire.Ceiling
 
 	closers []io.Closer
@@ -216,7 +217,7 @@ func (d *services) openHardware(ctx context.Context, o Options) error {
 	if bench != nil {
 		bench.Serial.OnChange(d.registry.Changed)
 	}
-	d.leases = device.NewLeases(device.LeaseOptions{Idle: o.Config.LeaseIdle, Log: o.Log})
+	d.leases = device.NewLeases(device.LeaseOptions{Idle: o.Config.LeaseIdle, OnEnd: d.holds.end, Log: o.Log})
 	d.closers = append(d.closers, d.leases)
 	d.dispatch = device.NewDispatcher(d.registry, d.leases)
 	return d.registry.Refresh(ctx)

@@ -44,7 +44,10 @@ type LeaseOptions struct {
 	// Another session may take the device at any moment of it, as if it were
 	// free. 0 means DefaultLinger, below 0 none.
 	Linger time.Duration
-	Log    *slog.Logger
+	// OnEnd is told when a held lease is over and its device free. It must not
+	// block.
+	OnEnd func(LeaseInfo)
+	Log   *slog.Logger
 }
 
 // Leases gives each device to one session at a time.
@@ -282,8 +285,12 @@ func (ls *Leases) end(l *Lease, cause error) {
 		l.closeState()
 		ls.mu.Lock()
 		delete(ls.byKey, l.key)
+		info := l.info()
 		ls.mu.Unlock()
 		close(l.gone)
+		if info.Held && ls.opts.OnEnd != nil {
+			ls.opts.OnEnd(info)
+		}
 	}()
 }
 
