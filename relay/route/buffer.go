@@ -24,8 +24,9 @@ func (f *frameBuf) retain() *frameBuf {
 
 // bufClasses are the sizes in which frames are read, each 16 times the one
 // before: a frame of 16 MiB is copied three times while it grows, together 1 MiB.
-// The last is one byte more than the largest frame, so that a longer one shows.
-var bufClasses = [...]int{4 << 10, 64 << 10, 1 << 20, 16<<20 + 1}
+// The last is one byte more than the largest frame, so that a longer one shows. The first also
+// holds a small frame with its header.
+var bufClasses = [...]int{smallFrame + 16, 64 << 10, 1 << 20, 16<<20 + 1}
 
 // buffers hands out frame memory again, so that neither zeroing nor collecting
 // 16 MiB at a time bounds the throughput.

@@ -68,10 +68,13 @@ type socket struct {
 	// bounds.low after it had been above bounds.high.
 	drained func()
 
+	inline *inline // nil where it can't be done
+
 	mu        sync.Mutex
 	queue     []outFrame
-	bytes     int // of the frames in queue and of the one being written
-	limit     int // bytes that the queue may hold beside one frame
+	rest      []byte // what is left of a frame that was written in part
+	bytes     int    // of the frames in queue and of the one being written
+	limit     int    // bytes that the queue may hold beside one frame
 	writing   bool
 	high      bool
 	pong      []byte
@@ -89,7 +92,7 @@ type socket struct {
 // newSocket takes over ws. limit bounds the bytes waiting to be written.
 func (s *Server) newSocket(ws *websocket.Conn, limit int) *socket {
 	now := time.Now()
-	k := &socket{ws: ws, srv: s, born: now, limit: limit}
+	k := &socket{ws: ws, srv: s, born: now, limit: limit, inline: newInline(ws.NetConn())}
 	k.lastRead.Store(now.UnixNano())
 	k.lastPing = now.UnixNano()
 	ws.SetPingHandler(func(data string) error { k.answerPing(data); return nil })
@@ -147,12 +150,62 @@ func (k *socket) send(f outFrame) error {
 		k.mu.Unlock()
 		return fmt.Errorf("%d bytes waiting to be written: %w", k.bytes, errTooBig)
 	}
+	if !k.writing && f.size() <= smallFrame && k.inline != nil {
+		k.writing = true
+		k.mu.Unlock()
+		k.sendNow(f)
+		return nil
+	}
 	k.bytes += f.size()
 	k.high = k.high || k.bytes > k.srv.bounds.high
 	k.queue = append(k.queue, f)
 	k.kick()
 	k.mu.Unlock()
 	return nil
+}
+
+// sendNow writes a small frame, as far as that goes without waiting, in place of
+// the writer, and leaves what is left to it. Nothing else is being written.
+func (k *socket) sendNow(f outFrame) {
+	if f.req != nil {
+		f.req.sent.Store(true)
+	}
+	pool := &k.srv.buffers
+	scratch := pool.get(0)
+	b := appendFrame(scratch.b[:0], f)
+	n, err := k.inline.try(b)
+	pool.release(f.buf)
+	k.mu.Lock()
+	if err == nil && n < len(b) {
+		k.rest = append(k.rest, b[n:]...)
+		k.bytes += len(k.rest)
+	}
+	switch {
+	case err != nil:
+		k.mu.Unlock()
+		k.fail()
+	case len(k.rest) > 0 || len(k.queue) > 0 || k.closing || k.pingDue || k.pongDue:
+		k.srv.spawn(k.write)
+		k.mu.Unlock()
+	default:
+		k.idleNow()
+		k.mu.Unlock()
+	}
+	pool.release(scratch)
+}
+
+// appendFrame appends f as one unmasked text frame (RFC 6455, 5.2) of less than 64 KiB.
+func appendFrame(b []byte, f outFrame) []byte {
+	n := f.size()
+	b = append(b, 0x80|websocket.TextMessage)
+	if n < 126 {
+		b = append(b, byte(n))
+	} else {
+		b = append(b, 126, byte(n>>8), byte(n))
+	}
+	b = append(b, f.head...)
+	b = append(b, f.body...)
+	return append(b, f.tail...)
 }
 
 // busy says whether so much waits to be written that nothing new should be
@@ -267,6 +320,15 @@ func (k *socket) write() {
 	var scratch []byte
 	for {
 		k.mu.Lock()
+		if rest := k.rest; rest != nil {
+			k.rest = nil
+			k.mu.Unlock()
+			if !k.writeRest(rest) {
+				k.fail()
+				return
+			}
+			continue
+		}
 		if k.pingDue || k.pongDue {
 			k.mu.Unlock()
 			if !k.controls() {
@@ -282,7 +344,9 @@ func (k *socket) write() {
 				k.sendClose()
 				continue
 			}
-			k.rest()
+			// A deadline that passes later would fail the next write at once.
+			_ = k.ws.NetConn().SetWriteDeadline(time.Time{})
+			k.idleNow()
 			k.mu.Unlock()
 			return
 		}
@@ -320,6 +384,17 @@ func (k *socket) write() {
 	}
 }
 
+// writeRest finishes a frame that was written in part.
+func (k *socket) writeRest(b []byte) bool {
+	conn := k.ws.NetConn()
+	_ = conn.SetWriteDeadline(time.Now().Add(k.srv.timing.write))
+	_, err := conn.Write(b)
+	k.mu.Lock()
+	k.bytes = max(0, k.bytes-len(b))
+	k.mu.Unlock()
+	return err == nil
+}
+
 // fail ends the writer for good after an error.
 func (k *socket) fail() {
 	k.mu.Lock()
@@ -329,7 +404,7 @@ func (k *socket) fail() {
 	}
 	k.drop()
 	k.closeSent, k.high = true, false
-	k.rest()
+	k.idleNow()
 	k.mu.Unlock()
 	k.kill()
 }
@@ -428,8 +503,8 @@ func (k *socket) flush() {
 	}
 }
 
-// rest marks the end of the writer. Called with the lock held.
-func (k *socket) rest() {
+// idleNow marks the end of the writer. Called with the lock held.
+func (k *socket) idleNow() {
 	k.writing, k.queue, k.pong = false, nil, nil
 	if k.idle != nil {
 		close(k.idle)
