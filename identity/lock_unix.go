@@ -10,13 +10,16 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
 // LockStateDir makes dir, readable by us alone, if need be, and locks it for
 // this process. While another one holds the lock the error is a *LockedError.
-// The lock goes with the process, however it ends.
+// The lock goes with the process, however it ends. A command that was just being
+// started when its daemon was killed shares its files until it is executed, so
+// what a dead process left locked is waited for, for at most lockPatience.
 func LockStateDir(dir string) (io.Closer, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("state directory: %w", err)
@@ -25,9 +28,9 @@ func LockStateDir(dir string) (io.Closer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("state directory: %w", err)
 	}
-	for {
-		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err != unix.EINTR {
+	for deadline := time.Now().Add(lockPatience); ; time.Sleep(lockPause) {
+		err = flock(f)
+		if !errors.Is(err, unix.EWOULDBLOCK) || alive(readPID(f)) || time.Now().After(deadline) {
 			break
 		}
 	}
@@ -43,6 +46,24 @@ func LockStateDir(dir string) (io.Closer, error) {
 		return nil, fmt.Errorf("lock state directory %s: %w", dir, err)
 	}
 	return f, nil
+}
+
+const (
+	lockPatience = 2 * time.Second
+	lockPause    = 5 * time.Millisecond
+)
+
+func flock(f *os.File) error {
+	for {
+		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != unix.EINTR {
+			return err
+		}
+	}
+}
+
+// alive says whether there is a process of that id, ours or anybody's.
+func alive(pid int) bool {
+	return pid > 0 && !errors.Is(unix.Kill(pid, 0), unix.ESRCH)
 }
 
 func readPID(f *os.File) int {

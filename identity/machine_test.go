@@ -2,12 +2,16 @@ package identity
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"farhand/internal/leak"
 	"farhand/wire"
@@ -268,6 +272,24 @@ func TestLockGoesWithTheProcess(t *testing.T) {
 	must(t, cmd.Process.Kill())
 	in.Close()
 	cmd.Wait() // killed, so it fails
+	lock, err := LockStateDir(dir)
+	must(t, err)
+	must(t, lock.Close())
+}
+
+// TestLockOutlivesTheProcess: a command that a killed daemon was just starting
+// still has the lock for a moment.
+func TestLockOutlivesTheProcess(t *testing.T) {
+	leak.Check(t)
+	dir := t.TempDir()
+	dead := exec.Command("true")
+	must(t, dead.Run())
+	must(t, os.WriteFile(filepath.Join(dir, "lock"), fmt.Appendln(nil, dead.Process.Pid), 0o600))
+	held, err := os.Open(filepath.Join(dir, "lock"))
+	must(t, err)
+	must(t, unix.Flock(int(held.Fd()), unix.LOCK_EX))
+	over := time.AfterFunc(50*time.Millisecond, func() { held.Close() })
+	defer over.Stop()
 	lock, err := LockStateDir(dir)
 	must(t, err)
 	must(t, lock.Close())
