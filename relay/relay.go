@@ -32,8 +32,11 @@ const (
 	writeTimeout      = 2 * time.Minute // audit/verify waits for a device
 	idleTimeout       = 2 * time.Minute
 	maxHeader         = 16 << 10 // bytes; the longest of ours is a consent URL
-	// shutdownTime is how long requests and sockets may take to end.
+	// shutdownTime is how long requests may take to end, socketsTime how long
+	// peers may take to answer their close frames: one that is gone shouldn't
+	// keep the others from the next relay.
 	shutdownTime = 10 * time.Second
+	socketsTime  = 3 * time.Second
 )
 
 // ErrConfig marks errors that only another configuration mends.
@@ -193,7 +196,9 @@ func (r *Relay) Run(ctx context.Context) error {
 	// The listener closes at once, before the sockets are told to come back.
 	quiet := make(chan error, 1)
 	go func() { quiet <- errors.Join(public.Shutdown(bounded), admin.Shutdown(bounded)) }()
-	if err := r.router.Shutdown(bounded); err != nil {
+	patience, enough := context.WithTimeout(bounded, socketsTime)
+	defer enough()
+	if err := r.router.Shutdown(patience); err != nil {
 		r.log.Warn("sockets were cut", "err", err.Error())
 	}
 	if err := <-quiet; err != nil {

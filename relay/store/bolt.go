@@ -25,7 +25,7 @@ const (
 	maxBatch = 256
 	// sweepInterval is how often expired entries are removed. Readers don't see
 	// them before that either; it bounds the file and the delay of Watch.
-	sweepInterval = 15 * time.Second
+	sweepInterval = 30 * time.Second
 	// maxSweep is how many expired entries one transaction removes.
 	maxSweep = 1024
 )
