@@ -77,9 +77,7 @@ func (s *Server) target(ctx context.Context, op access.Operator, name string) (*
 		return nil, rec, err
 	}
 	m := s.machine(op.Owner, rec.ID)
-	m.mu.Lock()
-	m.approval, m.name = &rec.Approval, rec.Name
-	m.mu.Unlock()
+	m.approval.Store(&rec.Approval)
 	if m.online() == nil {
 		return nil, rec, unreachable().With("machine", rec.Name)
 	}

@@ -235,8 +235,14 @@ func (m *machine) activate(ctx context.Context, rec record, attached []byte) (*s
 // open activates a session that was just attached and waits for its socket.
 func (ses *session) open(ctx context.Context) error {
 	m := ses.machine
-	body, err := m.call(ctx, wire.TActivateSession,
-		wire.ActivateSession{SessionID: ses.rec.ID, Revision: ses.rec.Revision}, m.srv.timing.control)
+	activate := func() ([]byte, error) {
+		return m.call(ctx, wire.TActivateSession,
+			wire.ActivateSession{SessionID: ses.rec.ID, Revision: ses.rec.Revision}, m.srv.timing.control)
+	}
+	body, err := activate()
+	if m.crowded(ctx, err, ses) {
+		body, err = activate()
+	}
 	if err != nil {
 		return err
 	}

@@ -216,8 +216,9 @@ func idPrefix() string {
 func (d *device) welcome(h hello) error {
 	m := d.machine
 	m.mu.Lock()
-	limits := ceilings{approval: m.approval}
-	set := wire.GrantSet{Owner: m.key.owner, Approval: m.approval}
+	approval := m.approved()
+	limits := ceilings{approval: approval}
+	set := wire.GrantSet{Owner: m.key.owner, Approval: approval}
 	if ses := d.session; ses != nil {
 		limits.token, limits.session = ses.rec.Token, ses.rec.Session
 		set.Holder, set.Token, set.Session = ses.rec.Holder, ses.rec.Token, ses.rec.Session

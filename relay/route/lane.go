@@ -38,6 +38,9 @@ type request struct {
 	pinned bool
 	// urgent requests don't wait for the device to have room.
 	urgent bool
+	// limits are asked once more when the request is sent, since the approval may
+	// have changed while it waited; nil for requests of our own. Takes no locks.
+	limits func() ceilings
 	// deliver gets the answer, once, without locks; it must not block.
 	deliver func(result)
 	// chunk gets what comes before the answer; nil if nothing may.
@@ -297,8 +300,8 @@ func (l *lane) pump(out deliveries) deliveries {
 			out = append(out, l.done(r, result{err: unreachable()}))
 			continue
 		}
-		if c := r.method.Capability; !has(l.conn.granted, c) {
-			out = append(out, l.done(r, result{err: notOffered(r.method)}))
+		if refused := l.refused(r); refused != nil {
+			out = append(out, l.done(r, result{err: refused}))
 			continue
 		}
 		if !l.issue(r) {
@@ -309,6 +312,19 @@ func (l *lane) pump(out deliveries) deliveries {
 	l.queue = kept
 	l.prod()
 	return out
+}
+
+// refused says why r may not be sent on the connection that is there.
+func (l *lane) refused(r *request) *wire.Error {
+	if r.limits != nil {
+		if err := r.limits().check(r.method.Capability); err != nil {
+			return err
+		}
+	}
+	if !has(l.conn.granted, r.method.Capability) {
+		return notOffered(r.method)
+	}
+	return nil
 }
 
 // issue hands r to the socket. Called with the lock held.

@@ -3,6 +3,7 @@ package route
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"farhand/relay/access"
@@ -18,9 +19,9 @@ type machine struct {
 	key  machineKey
 	lane lane
 
+	approval atomic.Pointer[wire.Ceiling] // nil until it was read
+
 	mu       sync.Mutex
-	approval *wire.Ceiling // nil until refresh
-	name     string
 	control  *device
 	lostAt   time.Time     // when the last control socket was lost
 	came     chan struct{} // closed and replaced when a control socket comes
@@ -67,20 +68,16 @@ func (m *machine) refresh(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m.mu.Lock()
-	m.approval, m.name = &rec.Approval, rec.Name
-	m.mu.Unlock()
+	m.approval.Store(&rec.Approval)
 	return nil
 }
 
 // approved is what the owner approved; a machine not read yet allows nothing.
 func (m *machine) approved() *wire.Ceiling {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.approval == nil {
-		return &wire.Ceiling{Capabilities: &[]wire.Capability{}}
+	if c := m.approval.Load(); c != nil {
+		return c
 	}
-	return m.approval
+	return &wire.Ceiling{Capabilities: &[]wire.Capability{}}
 }
 
 func (m *machine) online() *device {

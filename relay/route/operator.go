@@ -201,24 +201,24 @@ func (op *operator) route(env wire.Envelope, frame *frameBuf) (*request, *lane, 
 	r := &request{method: method, payload: env.Payload, buf: frame, from: op, timeout: op.srv.timing.data}
 	r.deliver = func(res result) { op.settle(env, nil, res) }
 	var l *lane
-	var lim ceilings
 	var refused *wire.Error
 	if env.SessionID == "" {
 		var m *machine
 		if m, refused = op.machineFor(env, method); refused == nil {
-			l, lim = &m.lane, ceilings{approval: m.approved(), token: op.who.Ceiling}
+			l = &m.lane
+			r.limits = func() ceilings { return ceilings{approval: m.approved(), token: op.who.Ceiling} }
 			r.deliver = func(res result) { op.settle(env, op.who.Ceiling, res) }
 			r.timeout = op.srv.timing.control
 		}
 	} else {
 		var ses *session
 		if ses, refused = op.sessionFor(env); refused == nil {
-			l, lim = &ses.lane, ses.ceilings()
+			l, r.limits = &ses.lane, ses.ceilings
 			ses.used.Store(time.Now().Unix())
 		}
 	}
 	if refused == nil {
-		refused = lim.check(method.Capability)
+		refused = r.limits().check(method.Capability)
 	}
 	if refused != nil {
 		return nil, nil, refused
@@ -258,20 +258,13 @@ func (op *operator) sessionFor(env wire.Envelope) (*session, *wire.Error) {
 			return nil, wire.Errorf(wire.MachineNotAttached, "the session is on another machine").With("machine", m.Name)
 		}
 	}
-	if ses.machine.unread() {
+	if ses.machine.approval.Load() == nil { // not yet since the relay started
 		if err := ses.machine.refresh(op.srv.ctx); err != nil {
 			op.srv.log.Error("machine not read", "machine", ses.rec.Machine, "error", err)
 			return nil, unreachable()
 		}
 	}
 	return ses, nil
-}
-
-// unread says whether the approval hasn't been read since the relay started.
-func (m *machine) unread() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.approval == nil
 }
 
 // machineFor finds the machine of a request without a session.
@@ -288,9 +281,7 @@ func (op *operator) machineFor(env wire.Envelope, method wire.Method) (*machine,
 		return nil, wire.AsError(err)
 	}
 	m := op.srv.machine(op.who.Owner, rec.ID)
-	m.mu.Lock()
-	m.approval, m.name = &rec.Approval, rec.Name
-	m.mu.Unlock()
+	m.approval.Store(&rec.Approval)
 	return m, nil
 }
 

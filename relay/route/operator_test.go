@@ -729,3 +729,36 @@ func TestSlowFrameIsLife(t *testing.T) {
 		t.Errorf("%+v", a)
 	}
 }
+
+// Small frames to a reader that is late fill the connection in the middle of a
+// frame; nothing is lost, torn or reordered.
+func TestManySmallFrames(t *testing.T) {
+	b, r, op, id := talk(t, quick(), wire.LocalLLM)
+	const n = 60000
+	r.onData = func(p *peer, env wire.Envelope) {
+		for i := range n {
+			p.send(wire.Message{Type: wire.TLocalLLMCompletionChunk, ID: env.ID, Payload: wire.LocalLLMChunk{Delta: fmt.Sprint(i, strings.Repeat("·", i%97))}})
+		}
+		p.send(wire.Message{Type: wire.TLocalLLMCompletionResponse, ID: env.ID, Payload: wire.Empty{}})
+	}
+	op.request(id, "m", wire.TLocalLLMCompletion, wire.Empty{})
+	var sock *socket
+	b.srv.mu.Lock()
+	for o := range b.srv.operators {
+		sock = o.sock
+	}
+	b.srv.mu.Unlock()
+	until(t, "the connection full", func() bool {
+		sock.mu.Lock()
+		defer sock.mu.Unlock()
+		return sock.bytes > 1<<20
+	})
+	for i := range n {
+		env := op.want(wire.TLocalLLMCompletionChunk)
+		var c wire.LocalLLMChunk
+		if err := wire.Decode(env.Payload, &c); err != nil || c.Delta != fmt.Sprint(i, strings.Repeat("·", i%97)) {
+			t.Fatalf("%d: %s", i, env.Payload)
+		}
+	}
+	op.want(wire.TLocalLLMCompletionResponse)
+}

@@ -224,8 +224,14 @@ func (ses *session) restore(ctx context.Context) *wire.Error {
 		if here { // the device came back by itself
 			return nil
 		}
-		body, err := m.call(ctx, wire.TRestoreSession,
-			wire.RestoreSession{SessionID: ses.rec.ID, RootGrant: ses.rec.Grant}, m.srv.timing.control)
+		restore := func() ([]byte, error) {
+			return m.call(ctx, wire.TRestoreSession,
+				wire.RestoreSession{SessionID: ses.rec.ID, RootGrant: ses.rec.Grant}, m.srv.timing.control)
+		}
+		body, err := restore()
+		if m.crowded(ctx, err, ses) {
+			body, err = restore()
+		}
 		switch {
 		case err == nil:
 		case errors.Is(err, wire.MachineUnreachable) && ctx.Err() == nil,
@@ -270,6 +276,38 @@ func (ses *session) await(ctx context.Context, before int, patience time.Duratio
 			return false
 		}
 	}
+}
+
+// maxLive is how many sessions a device has live at a time (protocol 1.1). It
+// answers INTERNAL_ERROR to one more.
+const maxLive = 8
+
+// crowded says whether err came of too many live sessions and one that nobody
+// uses was closed on the device, so that trying again makes sense. The closed one
+// comes back with its next request.
+func (m *machine) crowded(ctx context.Context, err error, wanted *session) bool {
+	if !errors.Is(err, wire.InternalError) {
+		return false
+	}
+	m.mu.Lock()
+	live := 0
+	var idle *session
+	for _, ses := range m.sessions {
+		if ses == wanted || ses.conn() == nil {
+			continue
+		}
+		live++
+		if ses.lane.outstanding() == 0 && (idle == nil || ses.used.Load() < idle.used.Load()) {
+			idle = ses
+		}
+	}
+	m.mu.Unlock()
+	if live < maxLive || idle == nil {
+		return false
+	}
+	m.srv.log.Info("idle session closed to make room", "machine", m.key.id, "session", idle.rec.ID)
+	m.srv.detach(ctx, m, idle.rec.ID)
+	return true
 }
 
 // end removes the session: the record first, so that a removal that fails has

@@ -417,3 +417,92 @@ func TestVerifyWithoutAnchors(t *testing.T) {
 		t.Errorf("%d %s", status, code)
 	}
 }
+
+// A device takes eight live sessions. The ninth closes the one used longest ago,
+// which comes back when it is wanted.
+func TestNinthSession(t *testing.T) {
+	b := start(t)
+	r := b.robot(wire.Files).connect()
+	r.tree[homeDir] = []string{"0", "1", "2", "3", "4", "5", "6", "7", "8"}
+	r.onControl = func(p *peer, env wire.Envelope) bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if t := env.Type; t != wire.TActivateSession && t != wire.TRestoreSession || len(r.data) < maxLive {
+			return false
+		}
+		p.send(wire.Message{Type: wire.TError, ID: env.ID, Payload: wire.Errorf(wire.InternalError, "too many live sessions")})
+		return true
+	}
+	ids := make([]string, maxLive+1)
+	for i := range ids {
+		ids[i] = b.openSession(opTok, map[string]any{"machine": machID, "root": fmt.Sprint(homeDir, "/", i)})
+		b.srv.sessions[sessionRef{owner, ids[i]}].used.Store(int64(i))
+		r.await("data")
+	}
+	r.await("detach " + ids[0])
+	r.mu.Lock() // the robot forgets a binding with DETACH, a real device goes by the grant
+	r.bound[ids[0]] = b.srv.sessions[sessionRef{owner, ids[0]}].rec.binding()
+	r.mu.Unlock()
+	op := b.operator(opTok)
+	op.request(ids[0], "1", wire.TFileStat, wire.Empty{})
+	op.want(wire.TFileStatResponse)
+	r.await("detach " + ids[1])
+}
+
+func TestSessionsOfOneHolderAreBounded(t *testing.T) {
+	b := start(t)
+	r := b.robot(wire.Files).connect()
+	base := record{Owner: owner, Holder: holder, Machine: machID, Root: homeDir, Fingerprint: strings.Repeat("0f", 32), Revision: 1, Grant: "g",
+		Session: &wire.Ceiling{}}
+	for i := range maxHolderSessions {
+		rec := base
+		rec.ID = fmt.Sprintf("old-%02d", i)
+		rec.LastUsed = time.Unix(int64(1000-i), 0)
+		if err := b.srv.createRecord(t.Context(), rec); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.openSession(opTok, map[string]any{"machine": machID})
+	r.await(fmt.Sprintf("detach old-%02d", maxHolderSessions-1))
+	if _, out := b.api("GET", "/api/sessions", opTok, nil); len(out["sessions"].([]any)) != maxHolderSessions {
+		t.Errorf("%d sessions", len(out["sessions"].([]any)))
+	}
+}
+
+// What waits when the approval narrows is not sent any more.
+func TestApprovalNarrowsWhileWaiting(t *testing.T) {
+	b := start(t)
+	r := b.robot(wire.Files, wire.Shell, wire.Grants).connect()
+	id := b.openSession(opTok, map[string]any{"machine": machID})
+	r.await("data")
+	arrived := make(chan wire.Envelope, 8)
+	r.onData = func(_ *peer, env wire.Envelope) { arrived <- env }
+	r.mu.Lock()
+	data := r.data[id]
+	r.mu.Unlock()
+	data.send(wire.Message{Type: wire.TStatus, ID: "s", Payload: wire.Status{MaxConcurrent: 1}})
+	until(t, "told", func() bool { return b.srv.sessions[sessionRef{owner, id}].lane.known() == 1 })
+	op := b.operator(opTok)
+	op.request(id, "first", wire.TFileStat, wire.Empty{})
+	first := recv(t, arrived)
+	op.request(id, "second", wire.TExecuteCommand, wire.Empty{})
+	op.send(wire.Message{Type: wire.TPing, ID: "p"})
+	op.want(wire.TPong)
+	caps := []wire.Capability{wire.Files}
+	b.auth.approve(wire.Ceiling{Capabilities: &caps})
+	b.srv.ApprovalChanged(owner, machID)
+	recv(t, r.grants)
+	recv(t, r.grants)
+	echo(data, first)
+	got := map[string]wire.Type{}
+	for range 2 {
+		env, _, err := op.next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got[env.ID] = env.Type
+	}
+	if got["first"] != wire.TFileStatResponse || got["second"] != wire.TError || len(arrived) != 0 {
+		t.Errorf("%v, %d more arrived", got, len(arrived))
+	}
+}

@@ -1,6 +1,7 @@
 package route
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -312,8 +313,14 @@ func (k *socket) isClosing() bool {
 	return k.closing
 }
 
-// kill cuts the connection. The reader sees an error and ends.
-func (k *socket) kill() { _ = k.ws.NetConn().Close() }
+// kill cuts the connection without waiting. The reader sees an error and ends.
+func (k *socket) kill() {
+	conn := k.ws.NetConn()
+	if t, ok := conn.(*tls.Conn); ok {
+		conn = t.NetConn() // closing TLS itself would first send an alert
+	}
+	_ = conn.Close()
+}
 
 // write is the writer: it runs until nothing is left to write.
 func (k *socket) write() {

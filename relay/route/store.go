@@ -31,8 +31,8 @@ type record struct {
 
 var errNoSession = errors.New("no such session")
 
-// Keys are <owner>.session.<id>.
-func sessionKey(owner, id string) string { return store.Key(owner, "session", id) }
+// Keys are o.<owner>.session.<id>: the owner comes first, as in relay/oauth.
+func sessionKey(owner, id string) string { return store.Key("o", owner, "session", id) }
 
 func (s *Server) loadRecord(ctx context.Context, owner, id string) (record, error) {
 	e, err := s.store.Get(ctx, sessionKey(owner, id))
@@ -54,7 +54,7 @@ func decodeRecord(e store.Entry) (record, error) {
 }
 
 func (s *Server) listRecords(ctx context.Context, owner string) ([]record, error) {
-	entries, err := s.store.List(ctx, store.Prefix(owner, "session"))
+	entries, err := s.store.List(ctx, store.Prefix("o", owner, "session"))
 	if err != nil {
 		return nil, fmt.Errorf("sessions of %s: %w", owner, err)
 	}
