@@ -85,6 +85,7 @@ configuration is wrong.`,
 		SilenceErrors:     true,
 		SilenceUsage:      true,
 		Args:              cobra.NoArgs,
+		RunE:              help,
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return a.fromEnv(cmd.Flags()) },
 	}
@@ -94,6 +95,19 @@ configuration is wrong.`,
 	flags.BoolVar(&a.json, "json", false, "print and log JSON")
 	root.AddCommand(a.run(), a.initTLS(), a.owner(), a.audit(), a.version())
 	return root
+}
+
+// help is what a command does that only has commands below it.
+func help(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+
+// exactly takes n arguments.
+func exactly(n int) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if err := cobra.ExactArgs(n)(cmd, args); err != nil {
+			return usageError{fmt.Errorf("%s: %w", cmd.UseLine(), err)}
+		}
+		return nil
+	}
 }
 
 // fromEnv sets every flag that wasn't given from its variable.

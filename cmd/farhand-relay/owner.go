@@ -22,6 +22,7 @@ func (a *app) owner() *cobra.Command {
 		Use:   "owner",
 		Short: "Owners: add, reset, list",
 		Args:  cobra.NoArgs,
+		RunE:  help,
 	}
 	cmd.PersistentFlags().StringVar(&publicURL, "public-url", "", "where the relay is reached, if it isn't running (default: where it was last)")
 	cmd.AddCommand(
@@ -52,7 +53,7 @@ func (a *app) ownerToken(use, short string, mint func(context.Context, string) (
 	return &cobra.Command{
 		Use:   use,
 		Short: short,
-		Args:  cobra.ExactArgs(1),
+		Args:  exactly(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			s, err := mint(cmd.Context(), args[0])
 			if err != nil {
@@ -64,7 +65,7 @@ func (a *app) ownerToken(use, short string, mint func(context.Context, string) (
 }
 
 func (a *app) audit() *cobra.Command {
-	cmd := &cobra.Command{Use: "audit", Short: "The relay's audit log", Args: cobra.NoArgs}
+	cmd := &cobra.Command{Use: "audit", Short: "The relay's audit log", Args: cobra.NoArgs, RunE: help}
 	cmd.AddCommand(&cobra.Command{
 		Use:   "verify",
 		Short: "Check that no record of the relay's audit log was changed or is missing",
