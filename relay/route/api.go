@@ -310,7 +310,7 @@ func mayManage(op access.Operator, rec record) bool { return op.Login || rec.Hol
 // deleteSession is DELETE /api/sessions/{session_id}.
 func (s *Server) deleteSession(_ http.ResponseWriter, r *http.Request, op access.Operator) (any, error) {
 	id := r.PathValue("session_id")
-	if !sessionIDPattern.MatchString(id) {
+	if !isSessionID(id) {
 		return nil, noSession(id)
 	}
 	ses, err := s.session(r.Context(), op.Owner, id)

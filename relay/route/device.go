@@ -101,7 +101,7 @@ func (s *Server) serveDevice(w http.ResponseWriter, r *http.Request) {
 
 // sessionForDevice finds the session that a data socket asks for.
 func (s *Server) sessionForDevice(ctx context.Context, who access.Device, id string) (*session, error) {
-	if !sessionIDPattern.MatchString(id) || who.MachineID == "" {
+	if !isSessionID(id) || who.MachineID == "" {
 		return nil, errNoSession
 	}
 	ses, err := s.session(ctx, who.Owner, id)

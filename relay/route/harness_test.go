@@ -41,7 +41,6 @@ type memAuthority struct {
 	machines  map[string]access.Machine // by id
 	down      error                     // what every call fails with
 	bound     map[string]string
-	anchors   []wire.Anchor
 	anchored  chan wire.Anchor
 	seen      chan wire.Hello
 }

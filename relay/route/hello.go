@@ -32,8 +32,19 @@ var (
 	machineIDPattern   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$`)
 	shimVersionPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._+-]{0,63}$`)
 	versionPattern     = regexp.MustCompile(`^([0-9]{1,9})\.([0-9]{1,9})$`)
-	sessionIDPattern   = regexp.MustCompile(`^[A-Za-z0-9-]{1,128}$`)
 )
+
+// isSessionID says whether s may be a session's id in a path: 1 to 128 letters,
+// digits and hyphens. It is asked for every request, so it is no pattern.
+func isSessionID(s string) bool {
+	for i := range len(s) {
+		c := s[i] | 0x20 // lower case, for letters
+		if (c < 'a' || c > 'z') && (s[i] < '0' || s[i] > '9') && s[i] != '-' {
+			return false
+		}
+	}
+	return s != "" && len(s) <= 128
+}
 
 const (
 	maxFeatures     = 128 // entries of a feature list, and characters of each

@@ -498,13 +498,6 @@ func (l *lane) close(err *wire.Error) {
 	out.run()
 }
 
-// connection is the lane's connection, nil if there is none.
-func (l *lane) connection() *device {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.conn
-}
-
 // starving says whether requests wait without a connection.
 func (l *lane) starving() bool {
 	l.mu.Lock()

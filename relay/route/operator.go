@@ -236,7 +236,7 @@ func (op *operator) route(env wire.Envelope, frame *frameBuf) (*request, *lane, 
 // sessionFor finds the session that a request names. It must be the operator's
 // own: a session belongs to one login or token.
 func (op *operator) sessionFor(env wire.Envelope) (*session, *wire.Error) {
-	if !sessionIDPattern.MatchString(env.SessionID) {
+	if !isSessionID(env.SessionID) {
 		return nil, noSession(env.SessionID)
 	}
 	ses, err := op.srv.session(op.srv.ctx, op.who.Owner, env.SessionID)

@@ -743,11 +743,14 @@ func TestManySmallFrames(t *testing.T) {
 	}
 	op.request(id, "m", wire.TLocalLLMCompletion, wire.Empty{})
 	var sock *socket
-	b.srv.mu.Lock()
-	for o := range b.srv.operators {
-		sock = o.sock
-	}
-	b.srv.mu.Unlock()
+	until(t, "listed", func() bool {
+		b.srv.mu.Lock()
+		defer b.srv.mu.Unlock()
+		for o := range b.srv.operators {
+			sock = o.sock
+		}
+		return sock != nil
+	})
 	until(t, "the connection full", func() bool {
 		sock.mu.Lock()
 		defer sock.mu.Unlock()
