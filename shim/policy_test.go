@@ -91,7 +91,12 @@ func TestGrantsUpdate(t *testing.T) {
 	withGrants(t, r, &wire.GrantSet{Owner: "owner-1", Holder: "holder-1"})
 	g := newGate()
 	table := r.table()
-	table[wire.TFileList] = shim.Method{Handle: shim.Unary(g.handle)}
+	linger := make(chan struct{})
+	table[wire.TFileList] = shim.Method{Handle: shim.Unary(func(ctx context.Context, c *shim.Call, req wire.FileList) (any, error) {
+		result, err := g.handle(ctx, c, req)
+		<-linger // what it holds takes its time to be given back
+		return result, err
+	})}
 	var told atomic.Int32
 	r.cfg.Open = func(_ context.Context, s *shim.Session) (shim.Table, io.Closer, error) {
 		s.OnPolicy(func(p *grant.Policy) {
@@ -114,8 +119,15 @@ func TestGrantsUpdate(t *testing.T) {
 		<-g.started
 	}
 	wantError(t, data.Call(wire.TFileStat, wire.FileStat{Path: "x"}), wire.ShimOverloaded)
-	ack := data.Call(wire.TGrantsUpdate, wire.GrantsUpdate{Grants: wire.GrantSet{Approval: ceiling(wire.Shell)}})
-	decodeTo[wire.Ack](t, ack, wire.TAck)
+	update := data.Request(wire.TGrantsUpdate, wire.GrantsUpdate{Grants: wire.GrantSet{Approval: ceiling(wire.Shell)}})
+	for range 300 { // long enough for an ACK that doesn't wait
+		data.Call(wire.TPing, nil)
+	}
+	if !data.Outstanding(update) {
+		t.Error("ACK while calls that are no longer allowed still run")
+	}
+	close(linger)
+	decodeTo[wire.Ack](t, data.Wait(update), wire.TAck)
 	if g.running.Load() != 0 || told.Load() != 1 {
 		t.Errorf("after the ACK %d calls run, %d watchers were told", g.running.Load(), told.Load())
 	}
