@@ -115,7 +115,7 @@ func (o Owners) do(ctx context.Context, method string, in, out any, here func(*o
 		return err
 	}
 	defer log.Close()
-	a, err := oauth.New(ctx, oauth.Config{Store: st, PublicURL: public, Record: recorder(log), Log: o.Log})
+	a, err := oauth.New(ctx, oauth.Config{Store: st, PublicURL: public, Record: recorder(log, o.Log), Log: o.Log})
 	if err != nil {
 		return err
 	}

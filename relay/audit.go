@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"path/filepath"
@@ -28,18 +29,22 @@ func openAudit(dataDir string, log *slog.Logger) (*audit.Log, error) {
 	return audit.Open(audit.Options{Path: path, Key: key, MachineID: auditName, ShimVersion: version.String(), Log: log})
 }
 
-// recorder writes the authority's events to the audit log.
-func recorder(l *audit.Log) func(oauth.Event) error {
+// recorder writes the authority's events to the audit log, and for whoever
+// reads it to the ordinary one.
+func recorder(l *audit.Log, log *slog.Logger) func(oauth.Event) error {
 	return func(e oauth.Event) error {
 		var details []audit.Field
+		attrs := []slog.Attr{slog.String("op", e.Op), slog.Bool("refused", e.Refused)}
 		for _, f := range []struct{ key, value string }{
 			{"owner", e.Owner}, {"holder", e.Holder}, {"machine_id", e.Machine}, {"family", e.Family},
 			{"subject", e.Subject}, {"address", e.Address}, {"reason", e.Reason},
 		} {
 			if f.value != "" {
 				details = append(details, audit.String(f.key, f.value))
+				attrs = append(attrs, slog.String(f.key, f.value))
 			}
 		}
+		log.LogAttrs(context.Background(), slog.LevelInfo, "event", attrs...)
 		return l.Append(audit.Entry{Op: e.Op, Details: details, Result: audit.Result{OK: !e.Refused}})
 	}
 }

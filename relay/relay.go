@@ -106,7 +106,7 @@ func New(ctx context.Context, cfg Config) (_ *Relay, err error) {
 		return nil, err
 	}
 	r.auth, err = oauth.New(ctx, oauth.Config{
-		Store: r.store, PublicURL: r.url, Passphrases: cfg.Passphrases, Record: recorder(r.audit), Log: cfg.Log,
+		Store: r.store, PublicURL: r.url, Passphrases: cfg.Passphrases, Record: recorder(r.audit, cfg.Log), Log: cfg.Log,
 	})
 	if err != nil {
 		return nil, err

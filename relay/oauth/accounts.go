@@ -216,7 +216,11 @@ func (s *Server) newPassphrase(ctx context.Context, a account, hash string) (acc
 // logIn checks a passphrase, within the limits on failures. errCredentials, a
 // *waitError or errBusy.
 func (s *Server) logIn(ctx context.Context, r *http.Request, name, passphrase string) (account, error) {
-	done, wait := s.attempts.begin("account "+strings.ToLower(name), "address "+clientAddress(r))
+	who := "no account"
+	if validName(name) { // which also bounds what is remembered of it
+		who = "account " + strings.ToLower(name)
+	}
+	done, wait := s.attempts.begin(who, "address "+clientAddress(r))
 	if wait > 0 {
 		return account{}, &waitError{wait, "too many failed logins"}
 	}

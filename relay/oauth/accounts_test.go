@@ -238,6 +238,9 @@ func TestHashes(t *testing.T) {
 	if ok, err := other.verify(t.Context(), passphrase, kept); err != nil || !ok {
 		t.Fatal(ok, err)
 	}
+	if kept, err = other.hash(t.Context(), passphrase); err != nil {
+		t.Fatal(err)
+	}
 	if ok, err := other.verify(t.Context(), passphrase+" ", kept); err != nil || ok {
 		t.Fatal(ok, err)
 	}

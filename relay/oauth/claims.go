@@ -70,8 +70,12 @@ func (s *Server) redeemClaim(r *http.Request, p map[string]string) (issued, erro
 	if c.UsedAt != nil || !now().Before(c.Expires) {
 		return issued{}, errInvalidGrant
 	}
+	at, err := s.approvalTime(ctx, open.owner, id)
+	if err != nil {
+		return issued{}, err
+	}
 	grant := approved{Name: c.Name, Display: clean(p["display_name"], wire.MaxDisplayName),
-		Board: clean(p["board"], wire.MaxDeviceString), Ceiling: c.Ceiling, At: now()}
+		Board: clean(p["board"], wire.MaxDeviceString), Ceiling: c.Ceiling, At: at}
 	who := Event{Op: OpClaimRedeemed, Owner: open.owner, Machine: id, Subject: c.ID, Family: c.Family, Address: shownAddress(r)}
 	if err := s.intend(who); err != nil {
 		return issued{}, err

@@ -1,6 +1,7 @@
 package oauth
 
 import (
+	"encoding/base64"
 	"errors"
 	"net/url"
 	"strings"
@@ -385,6 +386,10 @@ func TestMalformedTokenRequests(t *testing.T) {
 		})
 	}
 	f.want(f.do(request{method: "GET", path: "/api/oauth/token"}), 405)
+	// golang.org/x/oauth2 tries Basic first, with an empty secret.
+	a := f.do(request{method: "POST", path: "/api/oauth/token", form: url.Values{"grant_type": {"refresh_token"}, "refresh_token": {"x"}},
+		header: map[string]string{"Authorization": "Basic " + base64.StdEncoding.EncodeToString([]byte(ClientID+":"))}})
+	f.oauthError(a, "invalid_grant")
 }
 
 func TestRevoke(t *testing.T) {

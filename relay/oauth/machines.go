@@ -80,6 +80,28 @@ func (s *Server) admit(ctx context.Context, owner, id string, grant approved) (m
 	return m, nil
 }
 
+// approvalTime is the time of an approval made now: later than the one that
+// holds, even if the relay's clock was set back since.
+func (s *Server) approvalTime(ctx context.Context, owner, id string) (time.Time, error) {
+	at := now()
+	if id == "" {
+		return at, nil
+	}
+	m, err := load[machine](ctx, s.store, machineKey(owner, id))
+	if errors.Is(err, store.ErrNotFound) {
+		return at, nil
+	}
+	return after(m.value.ApprovedAt, at), err
+}
+
+// after is at, or just after last if that isn't earlier.
+func after(last, at time.Time) time.Time {
+	if at.After(last) {
+		return at
+	}
+	return last.Add(time.Nanosecond)
+}
+
 // setApproval changes what an owner allows on a machine.
 func (s *Server) setApproval(ctx context.Context, who Event, id string, c wire.Ceiling) error {
 	who.Op, who.Machine = OpApprovalChanged, id
@@ -90,7 +112,7 @@ func (s *Server) setApproval(ctx context.Context, who Event, id string, c wire.C
 		if r.revision == 0 {
 			return access.ErrNotFound
 		}
-		r.value.Approval, r.value.ApprovedAt = c, now()
+		r.value.Approval, r.value.ApprovedAt = c, after(r.value.ApprovedAt, now())
 		return nil
 	})
 	if err != nil {
@@ -185,22 +207,30 @@ func (s *Server) Machine(ctx context.Context, owner, id string) (access.Machine,
 	return out, nil
 }
 
-// Machines implements access.Authority. The machines come by name.
+// Machines implements access.Authority. The machines come in the order of
+// their ids.
 func (s *Server) Machines(ctx context.Context, owner string) ([]access.Machine, error) {
 	ms, err := list[machine](ctx, s.store, store.Prefix("o", owner, "machine"))
 	if err != nil {
 		return nil, err
 	}
-	out := make([]access.Machine, 0, len(ms))
-	for _, m := range ms {
-		full, err := s.Machine(ctx, owner, m.ID)
-		if errors.Is(err, access.ErrNotFound) {
-			continue // removed meanwhile
+	lasts, err := byKey[seen](ctx, s.store, store.Prefix("o", owner, "seen"))
+	if err != nil {
+		return nil, err
+	}
+	anchors, err := byKey[wire.Anchor](ctx, s.store, store.Prefix("o", owner, "anchor"))
+	if err != nil {
+		return nil, err
+	}
+	out := make([]access.Machine, len(ms))
+	for i, m := range ms {
+		out[i] = m.public(owner)
+		if last, ok := lasts[seenKey(owner, m.ID)]; ok {
+			out[i].LastSeen, out[i].Hello = last.At, &last.Hello
 		}
-		if err != nil {
-			return nil, err
+		if anchor, ok := anchors[anchorKey(owner, m.ID)]; ok {
+			out[i].Anchor = anchor
 		}
-		out = append(out, full)
 	}
 	return out, nil
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"farhand/relay/access"
 	"farhand/relay/store"
@@ -132,6 +133,38 @@ func TestReapproval(t *testing.T) {
 	f.paired(login, "pi-2") // "bench-pi" was given back
 	if m, err = f.s.Machine(t.Context(), owner, "pi-2"); err != nil || m.Name != "bench-pi" {
 		t.Fatalf("%+v, %v", m, err)
+	}
+}
+
+// An approval holds although the relay's clock was set back since the last one.
+func TestClockSetBack(t *testing.T) {
+	f := open(t)
+	login := f.owner("ann")
+	owner := f.ownerID(login)
+	f.paired(login, "pi-1")
+	ahead := now().Add(1000 * time.Hour)
+	if _, err := f.s.admit(t.Context(), owner, "pi-1", approved{At: ahead, Ceiling: wire.Ceiling{Capabilities: &[]wire.Capability{}}}); err != nil {
+		t.Fatal(err)
+	}
+	for i, do := range []func(){
+		func() {
+			user, device := f.ask("pi-1")
+			f.want(f.approve(login, user, "capabilities", []string{"files"}), 200)
+			f.want(f.poll(device), 200)
+		},
+		func() {
+			f.want(f.do(request{method: "PUT", path: "/api/machines/pi-1/approval", bearer: login, json: map[string]any{"capabilities": []string{"files", "shell"}}}), 200)
+		},
+		func() {
+			a := f.want(f.do(request{method: "POST", path: "/api/claims", bearer: login, json: map[string]any{"capabilities": []string{}}}), 200)
+			f.want(f.token("grant_type", grantClaim, "claim_key", a.str("claim_key"), "machine_id", "pi-1"), 200)
+		},
+	} {
+		do()
+		m, err := f.s.Machine(t.Context(), owner, "pi-1")
+		if want := []int{1, 2, 0}[i]; err != nil || len(*m.Approval.Capabilities) != want || m.ApprovedAt.Before(ahead) {
+			t.Fatalf("%d: %+v, %v", i, m, err)
+		}
 	}
 }
 
@@ -289,3 +322,21 @@ func TestNameOf(t *testing.T) {
 }
 
 var _ store.Store = (*faulty)(nil)
+
+// BenchmarkDevice is what a connecting device costs the authority.
+func BenchmarkDevice(b *testing.B) {
+	f := open(b)
+	access, _ := f.paired(f.owner("ann"), "pi-1")
+	for name, forget := range map[string]bool{"cached": false, "stored": true} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				if forget {
+					f.s.cache.disable()
+				}
+				if !f.alive(access) {
+					b.Fatal("refused")
+				}
+			}
+		})
+	}
+}

@@ -26,7 +26,7 @@ const (
 	pollInterval     = 5 * time.Second
 	// pendingKept is how long a code is remembered after its end, so that a
 	// device hears that it expired and not that it never was.
-	pendingKept = 24 * time.Hour
+	pendingKept = 6 * time.Hour
 )
 
 // The states of a pending device.
@@ -319,7 +319,11 @@ type decision struct {
 // machine's name. errDecided if somebody was faster, errNameTaken.
 func (s *Server) decide(ctx context.Context, who Event, id string, rec pending, d decision) (string, error) {
 	who.Machine = rec.MachineID
-	grant := approved{Name: d.name, Display: rec.Display, Board: rec.Board, Ceiling: d.ceiling, At: now()}
+	at, err := s.approvalTime(ctx, who.Owner, rec.MachineID)
+	if err != nil {
+		return "", err
+	}
+	grant := approved{Name: d.name, Display: rec.Display, Board: rec.Board, Ceiling: d.ceiling, At: at}
 	if d.approve && d.name != "" && rec.MachineID != "" {
 		if err := s.takeName(ctx, who.Owner, d.name, rec.MachineID); err != nil {
 			return "", err
@@ -332,7 +336,7 @@ func (s *Server) decide(ctx context.Context, who Event, id string, rec pending, 
 	if err := s.intend(who); err != nil {
 		return "", err
 	}
-	_, err := change(ctx, s.store, pendingKey(id), func(r *stored[pending]) error {
+	_, err = change(ctx, s.store, pendingKey(id), func(r *stored[pending]) error {
 		if r.revision == 0 || !now().Before(r.value.Expires) {
 			return errNoSuchCode
 		}

@@ -99,5 +99,22 @@ func list[T any](ctx context.Context, s store.Store, prefix string) ([]T, error)
 	return values, nil
 }
 
+// byKey reads every record below a prefix.
+func byKey[T any](ctx context.Context, s store.Store, prefix string) (map[string]*T, error) {
+	entries, err := s.List(ctx, prefix)
+	if err != nil {
+		return nil, err
+	}
+	values := make(map[string]*T, len(entries))
+	for _, e := range entries {
+		v := new(T)
+		if err := json.Unmarshal(e.Value, v); err != nil {
+			return nil, fmt.Errorf("record %s: %w", e.Key, err)
+		}
+		values[e.Key] = v
+	}
+	return values, nil
+}
+
 // now is the time as records keep it: UTC, no monotonic part.
 func now() time.Time { return time.Now().UTC().Round(0) }

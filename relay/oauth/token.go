@@ -87,6 +87,9 @@ func (s *Server) token(r *http.Request) (any, error) {
 	if p["grant_type"] == "" {
 		return nil, invalidRequest("grant_type is missing")
 	}
+	if name, secret, ok := r.BasicAuth(); ok && p["client_id"] == "" && secret == "" {
+		p["client_id"] = name // what some OAuth libraries try first
+	}
 	if p["client_id"] == "" {
 		return nil, invalidRequest("client_id is missing")
 	}
