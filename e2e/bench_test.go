@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -30,6 +31,7 @@ type bench struct {
 	url string // of the relay
 
 	relay, daemon *process
+	roots         []string
 	config        []string // TOML lines of the daemon, after the usual ones
 	tables        string   // TOML tables of the daemon
 	relayArgs     []string
@@ -66,7 +68,7 @@ func bareBench(t *testing.T) *bench {
 		t.Fatal(err)
 	}
 	b := &bench{t: t, dir: dir, url: "http://" + address(t), tables: "[shell]\nenabled = true\n[limits]\nmax_commands_per_minute = 100000\n"}
-	b.owner = b.operator("owner")
+	b.owner, b.roots = b.operator("owner"), []string{b.root()}
 	for _, d := range []string{b.root(), filepath.Join(dir, "here"), filepath.Join(dir, "home")} {
 		if err := os.Mkdir(d, 0o700); err != nil {
 			t.Fatal(err)
@@ -160,7 +162,7 @@ func (b *bench) configure() {
 	lines := append([]string{
 		fmt.Sprintf("platform_url = %q", b.url),
 		fmt.Sprintf("state_dir = %q", b.stateDir()),
-		fmt.Sprintf("roots = [%q]", b.root()),
+		fmt.Sprintf("roots = [%s]", quoted(b.roots)),
 		`display_name = "bench"`,
 		"sim = true",
 	}, b.config...)
@@ -206,6 +208,21 @@ func (b *bench) claim(allow string, more ...string) {
 	b.mustd(string(answer), "login", "--tokens", "-")
 	b.startDaemon()
 	b.daemon.await(0, `^Online`)
+}
+
+// claimWithRoots does so with other roots than the one.
+func (b *bench) claimWithRoots(allow string, roots ...string) {
+	b.t.Helper()
+	b.roots = roots
+	b.claim(allow)
+}
+
+func quoted(list []string) string {
+	parts := make([]string, len(list))
+	for i, s := range list {
+		parts[i] = strconv.Quote(s)
+	}
+	return strings.Join(parts, ", ")
 }
 
 // machineID is what a daemon calls itself that was let in by a claim key.

@@ -48,6 +48,7 @@ func TestKill(t *testing.T) {
 		t.Fatalf("sessions %v, want two", sessions)
 	}
 	load.run(own, agent)
+	t.Cleanup(load.end)
 	for round := range kills {
 		if t.Failed() {
 			break
@@ -242,6 +243,7 @@ type load struct {
 	seed    uint64
 	workers sync.WaitGroup
 	stop    chan struct{}
+	ended   sync.Once
 	files   [files]file
 	moved   atomic.Int64
 	done    sync.Map // what -> *counts
@@ -331,9 +333,9 @@ func (l *load) repeat(what string, n uint64, every time.Duration, do func(contex
 	})
 }
 
-// end waits for the workers.
+// end waits for the workers. It may be called twice.
 func (l *load) end() {
-	close(l.stop)
+	l.ended.Do(func() { close(l.stop) })
 	l.workers.Wait()
 }
 
