@@ -140,7 +140,7 @@ func TestSlowFrameIsLife(t *testing.T) {
 			nc := peer.NetConn()
 			nc.Write([]byte{0x81, 126, 0, 200}) // text, 200 bytes
 			for range 50 {
-				time.Sleep(25 * time.Second)
+				<-time.After(25 * time.Second)
 				nc.Write([]byte("aaaa"))
 			}
 		}()

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"farhand/internal/faketime"
 	"farhand/internal/testenv"
 	"farhand/shim/shimtest"
 	"farhand/wire"
@@ -236,9 +237,9 @@ func TestBrowseExpires(t *testing.T) {
 		r := newBubbleRig(t)
 		control := r.start()
 		top := list(t, control, "", "", "")
-		time.Sleep(299 * time.Second)
+		faketime.Advance(299 * time.Second)
 		list(t, control, top.BrowseID, top.Entries[0].DirectoryRef, "")
-		time.Sleep(time.Second)
+		faketime.Advance(time.Second)
 		wantError(t, control.Call(wire.TDirectoryListRequest, wire.DirectoryListRequest{BrowseID: &top.BrowseID, DirectoryRef: &top.Entries[0].DirectoryRef}), wire.DirectoryReferenceInvalid)
 	})
 }

@@ -14,9 +14,9 @@ import (
 	"github.com/gorilla/websocket"
 
 	"farhand/audit"
-	"farhand/internal/transcript"
 	"farhand/link"
 	"farhand/wire"
+	"farhand/wire/transcript"
 )
 
 // nothing is an audit log and a store of bindings that are never asked here.

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"farhand/internal/faketime"
 	"farhand/link"
 	"farhand/shim"
 	"farhand/shim/shimtest"
@@ -73,7 +74,7 @@ func TestIdleSessionIsReaped(t *testing.T) {
 			}
 		}
 		for range 10 {
-			time.Sleep(time.Minute)
+			faketime.Advance(time.Minute)
 			idle.Call(wire.TPing, nil)
 			used.Call(wire.TFileStat, wire.FileStat{Path: "x"})
 		}
@@ -89,7 +90,7 @@ func TestIdleSessionIsReaped(t *testing.T) {
 		used.Call(wire.TPing, nil)
 		held.Call(wire.TPing, nil)
 		release()
-		time.Sleep(11 * time.Minute)
+		faketime.Advance(11 * time.Minute)
 		held.Ended()
 		// The binding was kept: the platform brings it back.
 		decodeTo[wire.SessionBinding](t, control.Call(wire.TRestoreSession, wire.RestoreSession{SessionID: "idle", RootGrant: b.RootGrant}), wire.TSessionRestored)
@@ -114,7 +115,7 @@ func TestLongRequestIsNotIdle(t *testing.T) {
 		control := r.start()
 		data, _ := r.data(control, "s")
 		decodeTo[wire.CommandResult](t, data.Call(wire.TExecuteCommand, wire.ExecuteCommand{}), wire.TCommandResult)
-		time.Sleep(9 * time.Minute) // reaping counts from its end
+		faketime.Advance(9 * time.Minute) // reaping counts from its end
 		data.Call(wire.TPing, nil)
 		data.Ended()
 	})
@@ -148,7 +149,7 @@ func TestBackoff(t *testing.T) {
 				t.Errorf("wait %d is %v", i, w)
 			}
 		}
-		time.Sleep(2 * time.Minute)
+		faketime.Advance(2 * time.Minute)
 		gone := time.Now()
 		control.Drop()
 		control = r.platform.Next()
@@ -199,7 +200,7 @@ func TestRepeatedRefusals(t *testing.T) {
 				r := newBubbleRig(t)
 				set(r.platform)
 				r.run()
-				time.Sleep(time.Hour)
+				faketime.Advance(time.Hour)
 				if n := len(r.platform.Dials()); n < 5 || n > 9 {
 					t.Errorf("%d attempts in an hour: %v", n, waits(r.platform.Dials()))
 				}
@@ -214,7 +215,7 @@ func TestHourlyExpiry(t *testing.T) {
 		r := newBubbleRig(t)
 		control := r.start()
 		for range 3 {
-			time.Sleep(time.Hour)
+			faketime.Advance(time.Hour)
 			gone := time.Now()
 			control.Close(4401, "token expired")
 			control = r.platform.Next()
@@ -231,7 +232,7 @@ func TestHourlyExpiry(t *testing.T) {
 			r.platform.Ack = func(s *shimtest.Socket, _ map[string]any) bool { s.Close(4401, ""); return false }
 		})
 		control.Close(4401, "")
-		time.Sleep(10 * time.Minute)
+		faketime.Advance(10 * time.Minute)
 		if n := len(r.platform.Dials()) - before; n > 20 {
 			t.Errorf("%d attempts in ten minutes", n)
 		}
@@ -255,7 +256,7 @@ func TestHandover(t *testing.T) {
 		control := r.start()
 		data, _ := r.data(control, "s")
 		defer (<-r.opened).Hold()() // not reaped as idle meanwhile
-		time.Sleep(59*time.Minute + 5*time.Second)
+		faketime.Advance(59*time.Minute + 5*time.Second)
 		data.Call(wire.TFileStat, wire.FileStat{Path: "x"}) // no newer token yet: still up
 		id := data.Request(wire.TExecuteCommand, wire.ExecuteCommand{})
 		r.tokens.mu.Lock()
@@ -268,7 +269,7 @@ func TestHandover(t *testing.T) {
 		if again.Session != "" || time.Since(start(r)) > 60*time.Minute {
 			t.Errorf("socket of %q after %v", again.Session, time.Since(start(r)))
 		}
-		time.Sleep(5 * time.Second)
+		faketime.Advance(5 * time.Second)
 		close(finish)
 		data.Wait(id) // the busy one finished its request first
 		data.Ended()
@@ -325,7 +326,7 @@ func TestWaitIsCut(t *testing.T) {
 		r := newBubbleRig(t)
 		r.cfg.Dial = func(context.Context, string, string) (*link.Conn, error) { return nil, errors.New("no route") }
 		r.run()
-		time.Sleep(time.Hour)
+		faketime.Advance(time.Hour)
 		from := time.Now()
 		r.stop()
 		if d := time.Since(from); d != 0 {

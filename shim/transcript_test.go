@@ -11,10 +11,10 @@ import (
 	"sync"
 	"testing"
 
-	"farhand/internal/transcript"
 	"farhand/shim"
 	"farhand/shim/shimtest"
 	"farhand/wire"
+	"farhand/wire/transcript"
 )
 
 // TestTranscripts plays the golden transcripts against a shim. What services

@@ -6,8 +6,8 @@ import (
 	"reflect"
 	"testing"
 
-	"farhand/internal/transcript"
 	"farhand/wire"
+	"farhand/wire/transcript"
 )
 
 func scenes(t testing.TB) []transcript.Scene {
