@@ -1,0 +1,135 @@
+package shim
+
+import (
+	"errors"
+	"strings"
+
+	"farhand/grant"
+	"farhand/wire"
+)
+
+// receive handles one frame. An error ends the socket.
+func (k *socket) receive(frame []byte) error {
+	e, err := wire.DecodeEnvelope(frame)
+	switch {
+	case e.ID == "" || errors.Is(err, wire.ErrNoID):
+		k.drop("no usable id", e.Type)
+		return nil
+	case e.Type == "":
+		k.drop("no type", "")
+		return nil
+	case wire.IsAnswer(e.Type):
+		k.drop("not a request", e.Type)
+		return nil
+	case k.outstanding(e.ID) && e.Type != wire.TSessionRevoked:
+		k.drop("id is outstanding", e.Type) // two answers for one id would cost the socket
+		return nil
+	case err != nil:
+		return k.refuse(e, wire.Errorf(wire.InternalError, "malformed frame").With("reason", "malformed_frame"))
+	}
+	if major, _, ok := parseVersion(e.Version); ok && major != 1 {
+		k.shim.log.Error("dropped a frame of another protocol version", append(k.attr(), "version", e.Version, "type", string(e.Type))...)
+		return nil
+	}
+	switch e.Type {
+	case wire.TPing:
+		return k.post(wire.Message{Type: wire.TPong, ID: e.ID, Version: k.version}, nil)
+	case wire.TSessionRevoked:
+		r := &revoked{}
+		_ = wire.Decode(e.Payload, &r.SessionRevoked) // the reason is a courtesy
+		return r
+	case wire.TGrantsUpdate:
+		return k.updateGrants(e)
+	}
+	return k.request(e)
+}
+
+// request admits a request or refuses it.
+func (k *socket) request(e wire.Envelope) error {
+	if k.session != nil {
+		k.session.touch()
+	}
+	if k.full() {
+		return k.overloaded(e)
+	}
+	if err := k.permit(e.Type, k.policy.Load()); err != nil {
+		return k.refuse(e, err)
+	}
+	method, ok := k.table[e.Type]
+	if !ok {
+		return k.refuse(e, notSupported(e.Type))
+	}
+	k.start(&Call{ID: e.ID, Type: e.Type, Payload: e.Payload, Session: k.session, socket: k, method: method})
+	return nil
+}
+
+// permit is the gate: the right socket, a granted capability, no ceiling below it.
+func (k *socket) permit(t wire.Type, policy *grant.Policy) error {
+	m, known := wire.MethodOf(t)
+	switch {
+	case !known:
+		return notSupported(t)
+	case m.Channel&k.kind == 0 && k.kind == wire.Control:
+		return notSupported(t)
+	case m.Channel&k.kind == 0 || !granted(m.Capability, k.granted):
+		return wire.Errorf(wire.CapabilityNotGranted, "%s needs a capability that was not granted: %s", t, m.Capability).
+			With("required_capability", m.Capability).With("capability", m.Capability).
+			With("granted_capabilities", k.granted).With("op", string(t))
+	}
+	if err := permitCapability(m.Capability, k.granted, policy); err != nil {
+		return err
+	}
+	if k.session != nil && (m.Capability == wire.Files || m.Capability == wire.Shell) {
+		return policy.Root(k.session.Root())
+	}
+	return nil
+}
+
+func granted(need wire.Capability, have wire.Capabilities) bool {
+	switch need {
+	case "":
+		return true
+	case wire.HardwareFamily:
+		return have.AnyHardware()
+	}
+	return have.Has(need)
+}
+
+// permitCapability asks the ceilings. For hardware it is enough that one family
+// is allowed: the handler asks again for the device's own.
+func permitCapability(need wire.Capability, have wire.Capabilities, policy *grant.Policy) error {
+	if need != wire.HardwareFamily {
+		if !need.Approvable() {
+			return nil
+		}
+		return policy.Capability(need)
+	}
+	var first error
+	for _, c := range have {
+		if !c.IsHardware() {
+			continue
+		}
+		err := policy.Capability(c)
+		if err == nil {
+			return nil
+		}
+		if first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+func notSupported(t wire.Type) error {
+	return wire.Errorf(wire.FeatureNotSupported, "%s is not supported here", clip(string(t))).
+		With("op", clip(string(t))).With("feature", clip(string(t)))
+}
+
+// clip bounds what a peer's own text adds to an answer.
+func clip(s string) string {
+	const most = 128
+	if len(s) > most {
+		s = strings.ToValidUTF8(s[:most], "") + "…"
+	}
+	return s
+}
