@@ -163,6 +163,7 @@ type bench struct {
 	log  *bytes.Buffer
 	tim  timing
 	size bounds
+	tls  bool // from the next restart on
 }
 
 // quick are times for tests: what should not happen takes as long as in life.
@@ -188,7 +189,6 @@ func startSmall(t testing.TB, tim timing, size bounds) *bench {
 		if t.Failed() {
 			t.Log(b.log.String())
 		}
-		http.DefaultTransport.(*http.Transport).CloseIdleConnections()
 	})
 	b.restart()
 	return b
@@ -207,7 +207,11 @@ func (b *bench) restart() {
 		Log: slog.New(slog.NewTextHandler(&lockedWriter{w: b.log}, &slog.HandlerOptions{Level: slog.LevelDebug}))}, b.tim, b.size)
 	mux := http.NewServeMux()
 	b.srv.Register(mux)
-	b.http = httptest.NewServer(mux)
+	if b.tls {
+		b.http = httptest.NewTLSServer(mux)
+	} else {
+		b.http = httptest.NewServer(mux)
+	}
 }
 
 func (b *bench) stop() {
@@ -217,6 +221,7 @@ func (b *bench) stop() {
 	if err := b.srv.Close(); err != nil {
 		b.t.Logf("close: %v", err)
 	}
+	b.http.Client().CloseIdleConnections()
 	b.http.Close()
 	if err := b.db.Close(); err != nil {
 		b.t.Errorf("close the store: %v", err)
@@ -250,7 +255,7 @@ func (b *bench) api(method, path, token string, in any) (int, map[string]any) {
 	if in != nil {
 		r.Header.Set("Content-Type", "application/json")
 	}
-	res, err := http.DefaultClient.Do(r)
+	res, err := b.http.Client().Do(r)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -296,7 +301,12 @@ func (b *bench) dial(path, token string) (*peer, int) {
 
 func (b *bench) dialWith(path string, h http.Header) (*peer, int) {
 	b.t.Helper()
-	ws, res, err := websocket.DefaultDialer.Dial(b.ws(path), h)
+	dialer := *websocket.DefaultDialer
+	if b.tls {
+		dialer.TLSClientConfig = b.http.Client().Transport.(*http.Transport).TLSClientConfig.Clone()
+		dialer.TLSClientConfig.NextProtos = nil
+	}
+	ws, res, err := dialer.Dial(b.ws(path), h)
 	if err != nil {
 		if res == nil {
 			b.t.Fatalf("dial %s: %v", path, err)

@@ -31,6 +31,7 @@ type machine struct {
 	pushing, pushAgain bool // GRANTS_UPDATE is on its way; and is needed once more
 
 	anchor   *wire.Anchor // the newest that is not stored yet
+	reported wire.Anchor  // the newest that the device reported
 	storing  bool
 	hello    *wire.Hello // the newest that is not stored yet
 	saving   bool
@@ -236,7 +237,11 @@ func (m *machine) remember(h wire.Hello) {
 // come at once.
 func (m *machine) anchored(a wire.Anchor) {
 	m.mu.Lock()
-	m.anchor = &a
+	if a == m.reported { // an idle device reports the same every 30 s
+		m.mu.Unlock()
+		return
+	}
+	m.anchor, m.reported = &a, a
 	start := !m.storing
 	m.storing = true
 	m.mu.Unlock()
@@ -256,6 +261,9 @@ func (m *machine) anchored(a wire.Anchor) {
 			m.mu.Unlock()
 			if _, err := m.srv.authority.Anchored(m.srv.ctx, m.key.owner, m.key.id, *a); err != nil {
 				m.srv.log.Warn("audit head not taken", "machine", m.key.id, "seq", a.Seq, "error", err)
+				m.mu.Lock()
+				m.reported = wire.Anchor{} // the next report tries again
+				m.mu.Unlock()
 			}
 		}
 	})

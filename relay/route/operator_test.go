@@ -765,3 +765,65 @@ func TestManySmallFrames(t *testing.T) {
 	}
 	op.want(wire.TLocalLLMCompletionResponse)
 }
+
+// Over TLS everything goes through the writer, since a record can't be written
+// in part.
+func TestOverTLS(t *testing.T) {
+	b := start(t)
+	b.tls = true
+	b.restart()
+	r := b.robot(wire.Files).connect()
+	id := b.openSession(opTok, map[string]any{"machine": machID})
+	op := b.operator(opTok)
+	body := wire.Raw(`{"content":"` + strings.Repeat("x", 3<<20) + `"}`)
+	for i := range 100 {
+		if i%25 == 0 {
+			op.request(id, fmt.Sprint("big", i), wire.TFileWrite, body)
+		}
+		op.request(id, fmt.Sprint(i), wire.TFileStat, map[string]int{"n": i})
+		if i%25 == 0 {
+			if env := op.want(wire.TAck); len(env.Payload) != len(body) {
+				t.Fatalf("%d bytes came back", len(env.Payload))
+			}
+		}
+		if env := op.want(wire.TFileStatResponse); string(env.Payload) != fmt.Sprintf(`{"n":%d}`, i) {
+			t.Fatalf("%d: %s", i, env.Payload)
+		}
+	}
+	b.srv.RevokeFamily(owner, "fam_1")
+	r.await("control closed 4428")
+	r.await("data closed 4428")
+}
+
+// A socket whose other side doesn't read or answer holds up neither its closing
+// nor the relay's.
+func TestShutdownWithDeadPeers(t *testing.T) {
+	tim := quick()
+	tim.shutdown = 200 * time.Millisecond
+	b := startWith(t, tim)
+	p, _ := b.dial("/ws/local-executor", devTok)
+	p.send(wire.Message{Type: wire.THello, ID: "h", Payload: helloFor(nil, wire.DirectoryBrowse)})
+	p.want(wire.THelloAck)
+	b.operator(opTok)
+	done := make(chan error, 1)
+	go func() { done <- b.srv.Shutdown(t.Context()) }()
+	if err := recv(t, done); err != nil {
+		t.Error(err)
+	}
+}
+
+// Sessions end with the token that they belong to.
+func TestSessionsEndWithTheirToken(t *testing.T) {
+	tim := quick()
+	tim.sweep = time.Millisecond
+	b := startWith(t, tim)
+	b.auth.mu.Lock()
+	b.auth.operators["brief"] = access.Operator{Owner: owner, Holder: "hold_b", Ceiling: &wire.Ceiling{}, Expires: time.Now().Add(time.Second)}
+	b.auth.mu.Unlock()
+	r := b.robot(wire.Files).connect()
+	b.openSession("brief", map[string]any{"machine": machID})
+	r.await("data closed 4428")
+	if _, out := b.api("GET", "/api/sessions", opTok, nil); len(out["sessions"].([]any)) != 0 {
+		t.Errorf("%v", out)
+	}
+}

@@ -48,6 +48,7 @@ type timing struct {
 	silence        time.Duration // without a received byte until a socket is given up
 	write          time.Duration // for one fragment of a message
 	closeGrace     time.Duration // for the other side's close frame
+	shutdown       time.Duration // the same when the relay ends: a restart shouldn't take long
 	sweep          time.Duration // between looks at all sockets
 	queue          time.Duration // a request waits for the device to have room, or for its link
 	probe          time.Duration // one request at a time, until the device says how many it takes
@@ -71,6 +72,7 @@ var standard = timing{
 	silence:        30 * time.Second,
 	write:          30 * time.Second,
 	closeGrace:     5 * time.Second,
+	shutdown:       2 * time.Second,
 	sweep:          time.Second,
 	queue:          30 * time.Second,
 	probe:          500 * time.Millisecond,
@@ -148,6 +150,22 @@ func newServer(cfg Config, t timing, b bounds) *Server {
 	return s
 }
 
+// forgetExpired lets go of sessions whose token has ended. Their records expire
+// by themselves.
+func (s *Server) forgetExpired(now time.Time) {
+	s.mu.Lock()
+	var ended []*session
+	for _, ses := range s.sessions {
+		if e := ses.rec.Expires; !e.IsZero() && now.After(e) {
+			ended = append(ended, ses)
+		}
+	}
+	s.mu.Unlock()
+	for _, ses := range ended {
+		s.forget(ses, wire.ReasonUserRevoked)
+	}
+}
+
 // Register mounts the Server's part of docs/relay-api.md.
 func (s *Server) Register(mux *http.ServeMux) {
 	mux.HandleFunc("GET /ws/local-executor", s.serveDevice)
@@ -219,11 +237,14 @@ func (s *Server) tracked() []*socket {
 func (s *Server) sweep() {
 	t := time.NewTicker(s.timing.sweep)
 	defer t.Stop()
-	for {
+	for n := 1; ; n++ {
 		select {
 		case now := <-t.C:
 			for _, k := range s.tracked() {
 				k.sweep(now)
+			}
+			if n%60 == 0 {
+				s.forgetExpired(now)
 			}
 		case <-s.ctx.Done():
 			return
@@ -240,9 +261,9 @@ func (s *Server) Run(ctx context.Context) error {
 }
 
 // Shutdown closes every socket with 1012, which tells devices and operators to
-// come back, and waits until all is quiet, or cuts what is left when ctx ends
-// and returns its error. Requests without an answer get MACHINE_UNREACHABLE,
-// REQUEST_TIMEOUT or OP_UNCONFIRMED first, as far as the time allows.
+// come back, and waits until all is quiet. Requests without an answer get
+// MACHINE_UNREACHABLE or OP_UNCONFIRMED first. Sockets whose other side doesn't
+// answer are cut after two seconds, or when ctx ends; then its error is returned.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.mu.Lock()
 	s.closed = true
@@ -266,9 +287,12 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		s.wg.Wait()
 		close(done)
 	}()
+	patience := time.NewTimer(s.timing.shutdown)
+	defer patience.Stop()
 	select {
 	case <-done:
 		return nil
+	case <-patience.C:
 	case <-ctx.Done():
 	}
 	for _, k := range s.tracked() {

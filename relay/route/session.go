@@ -237,6 +237,8 @@ func (ses *session) restore(ctx context.Context) *wire.Error {
 		case errors.Is(err, wire.MachineUnreachable) && ctx.Err() == nil,
 			errors.Is(err, wire.RequestTimeout) && ctx.Err() == nil && m.online() == nil:
 			continue // connected decides whether that makes sense
+		case errors.Is(err, wire.RequestTimeout):
+			return wire.Errorf(wire.MachineUnreachable, "the machine doesn't answer: the session was not restored")
 		default:
 			return wire.AsError(err)
 		}
