@@ -325,6 +325,12 @@ func (o operator) secret() string {
 	return kept.Token
 }
 
+// newToken has the owner make a token.
+func (b *bench) newToken(name string, limits ...string) string {
+	b.t.Helper()
+	return parse[client.IssuedToken](b.t, b.owner.must(append([]string{"token", "create", "--json", "--name", name}, limits...)...)).Token
+}
+
 // sdk is a client of the relay with the owner's login.
 func (b *bench) sdk() *client.Client {
 	b.t.Helper()

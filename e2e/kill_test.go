@@ -37,7 +37,7 @@ func TestKill(t *testing.T) {
 	k := &killer{t: t, b: newBench(t), rng: rand.New(rand.NewPCG(seed, 1))}
 	k.b.pair(everything)
 	k.firstDaemon = k.b.daemon
-	token := parse[client.IssuedToken](t, k.b.owner.must("token", "create", "--json", "--name", "agent")).Token
+	token := k.b.newToken("agent")
 
 	// Two operators, so that there are two sessions to restore.
 	load := &load{t: t, b: k.b, seed: seed, stop: make(chan struct{}), agent: k.b.with(token)}
@@ -60,6 +60,7 @@ func TestKill(t *testing.T) {
 	for _, s := range []*client.Session{own, agent} {
 		k.usable(s)
 	}
+	k.online(before)
 	if now := k.machines(before); now != machines {
 		t.Errorf("the machines were\n%s and are\n%s", machines, now)
 	}
@@ -193,6 +194,18 @@ func (k *killer) usable(s *client.Session) {
 		if err != nil && time.Since(start) > 4*time.Second {
 			// It comes back by itself, but after many failures only in a minute.
 			k.b.farhandd("", "resume")
+		}
+		return err
+	})
+}
+
+// online waits for the control connection, which comes back on its own time.
+func (k *killer) online(c *client.Client) {
+	k.t.Helper()
+	eventually(k.t, "the machine being online", func() error {
+		m, err := c.Machine(k.t.Context(), "bench")
+		if err == nil && !m.Online {
+			err = errors.New("offline")
 		}
 		return err
 	})
