@@ -13,7 +13,6 @@ import (
 	"farhand/device"
 	"farhand/files"
 	"farhand/grant"
-	"farhand/link"
 	"farhand/shell"
 	"farhand/shim"
 	"farhand/wire"
@@ -79,9 +78,9 @@ const leaseCloseTime = 2 * time.Second
 
 func (s *session) methods() shim.Table {
 	return shim.Table{
-		wire.TFileStat:   {Handle: shim.Unary(s.stat)},
-		wire.TFileRead:   {Handle: shim.Unary(s.read), Class: link.Answers},
-		wire.TFileList:   {Handle: shim.Unary(s.list)},
+		wire.TFileStat:   {Handle: shim.Unary(s.stat), Quick: true},
+		wire.TFileRead:   {Handle: shim.Unary(s.read), Quick: true},
+		wire.TFileList:   {Handle: shim.Unary(s.list), Quick: true},
 		wire.TFileWrite:  {Handle: s.write},
 		wire.TFileDelete: {Handle: shim.Unary(s.delete)},
 		wire.TFileMove:   {Handle: shim.Unary(s.move)},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -69,11 +70,28 @@ func gated(t *testing.T) (*rig, *gate) {
 	return r, g
 }
 
+// TestOverloadQuick: calls that were expected to be quick and aren't change
+// nothing: the socket is read on, whoever waits.
+func TestOverloadQuick(t *testing.T) { testOverload(t, true) }
+
 // TestOverload: the fifth request is refused at once, pending_capacity counts
 // down to nothing, PING works all the while, and the answer that ends the full
 // state is followed by STATUS.
-func TestOverload(t *testing.T) {
+func TestOverload(t *testing.T) { testOverload(t, false) }
+
+func testOverload(t *testing.T, quick bool) {
 	r, g := gated(t)
+	if quick {
+		open := r.cfg.Open
+		r.cfg.Open = func(ctx context.Context, s *shim.Session) (shim.Table, io.Closer, error) {
+			table, c, err := open(ctx, s)
+			for typ, m := range table {
+				m.Quick = true
+				table[typ] = m
+			}
+			return table, c, err
+		}
+	}
 	control := r.start()
 	data, _ := r.data(control, "s")
 	var ids []string

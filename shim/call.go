@@ -15,7 +15,7 @@ import (
 )
 
 // start admits a call and runs it.
-func (k *socket) start(c *Call) {
+func (k *socket) start(c *Call, r *reader) {
 	c.ctx, c.cancel = context.WithCancelCause(k.ctx)
 	c.done = make(chan struct{})
 	c.recheck = func(p *grant.Policy) error { return k.permit(c.Type, p) }
@@ -32,13 +32,18 @@ func (k *socket) start(c *Call) {
 		k.lanes[lane] = c
 	}
 	k.mu.Unlock()
-	k.begin(func() {
+	work := func() {
 		result, err := k.run(c, before)
 		k.answer(c, result, err)
 		close(c.done)
 		c.cancel(nil)
 		k.leaveLane(lane, c)
-	})
+	}
+	if c.method.Quick {
+		k.beginHere(r, work)
+	} else {
+		k.begin(work)
+	}
 }
 
 func (k *socket) leaveLane(lane string, c *Call) {

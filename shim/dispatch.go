@@ -8,8 +8,8 @@ import (
 	"farhand/wire"
 )
 
-// receive handles one frame. An error ends the socket.
-func (k *socket) receive(frame []byte) error {
+// receive handles one frame that r has read. An error ends the socket.
+func (k *socket) receive(frame []byte, r *reader) error {
 	e, err := wire.DecodeEnvelope(frame)
 	switch {
 	case e.ID == "" || errors.Is(err, wire.ErrNoID):
@@ -35,17 +35,17 @@ func (k *socket) receive(frame []byte) error {
 	case wire.TPing:
 		return k.post(wire.Message{Type: wire.TPong, ID: e.ID, Version: k.version}, nil)
 	case wire.TSessionRevoked:
-		r := &revoked{}
-		_ = wire.Decode(e.Payload, &r.SessionRevoked) // the reason is a courtesy
-		return r
+		why := &revoked{}
+		_ = wire.Decode(e.Payload, &why.SessionRevoked) // the reason is a courtesy
+		return why
 	case wire.TGrantsUpdate:
 		return k.updateGrants(e)
 	}
-	return k.request(e)
+	return k.request(e, r)
 }
 
 // request admits a request or refuses it.
-func (k *socket) request(e wire.Envelope) error {
+func (k *socket) request(e wire.Envelope, r *reader) error {
 	if k.session != nil {
 		k.session.touch()
 	}
@@ -59,7 +59,7 @@ func (k *socket) request(e wire.Envelope) error {
 	if !ok {
 		return k.refuse(e, notSupported(e.Type))
 	}
-	k.start(&Call{ID: e.ID, Type: e.Type, Payload: e.Payload, Session: k.session, socket: k, method: method})
+	k.start(&Call{ID: e.ID, Type: e.Type, Payload: e.Payload, Session: k.session, socket: k, method: method}, r)
 	return nil
 }
 

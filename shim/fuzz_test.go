@@ -99,10 +99,11 @@ func FuzzReceive(f *testing.F) {
 	f.Add([]byte(strings.Repeat("[", 2000)))
 	f.Add([]byte(`{"type":"FILE_STAT","id":"a","id":"b","payload":{}}`))
 	k, sent := bareSocket(f)
+	r := &reader{k: k, end: make(chan error, 1)}
 	n := 0
 	f.Fuzz(func(t *testing.T, frame []byte) {
 		e, err := wire.DecodeEnvelope(frame)
-		if err := k.receive(frame); err != nil {
+		if err := k.receive(frame, r); err != nil {
 			if _, ok := err.(*revoked); !ok || e.Type != wire.TSessionRevoked {
 				t.Fatalf("receive: %v", err)
 			}
@@ -111,7 +112,7 @@ func FuzzReceive(f *testing.F) {
 		n++
 		mark := fmt.Sprintf("mark-%d-%d", n, time.Now().UnixNano())
 		// Answers keep their order, so this one comes last.
-		if err := k.receive([]byte(`{"type":"FILE_STAT","id":"` + mark + `"}`)); err != nil {
+		if err := k.receive([]byte(`{"type":"FILE_STAT","id":"` + mark + `"}`), r); err != nil {
 			t.Fatal(err)
 		}
 		answers := 0

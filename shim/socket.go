@@ -117,6 +117,20 @@ func (k *socket) begin(f func()) bool {
 	return true
 }
 
+// beginHere is begin on the goroutine of the reader.
+func (k *socket) beginHere(r *reader, f func()) bool {
+	k.mu.Lock()
+	if k.stopping {
+		k.mu.Unlock()
+		return false
+	}
+	k.handlers.Add(1)
+	k.mu.Unlock()
+	defer k.handlers.Done()
+	r.run(f)
+	return true
+}
+
 // closing is the cause of a context's end that names the close code.
 type closing struct {
 	code   int
@@ -124,18 +138,6 @@ type closing struct {
 }
 
 func (c *closing) Error() string { return c.reason }
-
-func (k *socket) read() error {
-	for {
-		frame, err := k.conn.Read()
-		if err != nil {
-			return err
-		}
-		if err := k.receive(frame); err != nil {
-			return err
-		}
-	}
-}
 
 // tick sends STATUS, hands over to a newer token when nothing is lost by it, and
 // closes the socket when ctx ends.

@@ -23,6 +23,10 @@ type Method struct {
 	// all, means that the call waits for nobody. It runs in the reader, so it
 	// must be quick, and must be safe on any payload.
 	Lane func(call *Call) string
+	// Quick says that Handle usually returns within microseconds. It then runs
+	// on the goroutine that reads the socket, which is replaced by another if
+	// the call takes longer.
+	Quick bool
 	// Class is the send queue of the answer: Answers unless said otherwise.
 	Class link.Class
 }

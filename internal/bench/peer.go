@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/gorilla/websocket"
+
+	"farhand/wire"
 )
 
 // The bare limits: a gorilla client that answers as fast as it can, and a
@@ -39,6 +41,14 @@ func peer(ctx context.Context, url string) error {
 			return err
 		}
 		switch {
+		case b[0] == '{': // a device, asked without a relay
+			e, err := wire.DecodeEnvelope(b)
+			if err != nil {
+				return err
+			}
+			if b, err = (&device{}).answer(ctx, e); err != nil {
+				return err
+			}
 		case bytes.HasPrefix(b, []byte("exec")):
 			if err := exec.Command("/bin/true").Run(); err != nil {
 				return err
