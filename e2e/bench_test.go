@@ -20,21 +20,22 @@ import (
 	"testing"
 
 	"farhand/client"
+	"farhand/daemon"
 	"farhand/wire"
 )
 
 // bench is a relay, a daemon beside it and their owner, each with directories of
 // its own.
 type bench struct {
-	t   *testing.T
-	dir string // everything below lies in it
-	url string // of the relay
+	t      *testing.T
+	dir    string // everything below lies in it
+	url    string // of the relay, where it listens:
+	listen string
 
 	relay, daemon *process
 	roots         []string
 	config        []string // TOML lines of the daemon, after the usual ones
 	tables        string   // TOML tables of the daemon
-	relayArgs     []string
 	owner         operator
 }
 
@@ -67,7 +68,8 @@ func bareBench(t *testing.T) *bench {
 	if dir, err = filepath.EvalSymlinks(dir); err != nil {
 		t.Fatal(err)
 	}
-	b := &bench{t: t, dir: dir, url: "http://" + address(t), tables: "[shell]\nenabled = true\n[limits]\nmax_commands_per_minute = 100000\n"}
+	listen := address(t)
+	b := &bench{t: t, dir: dir, url: "http://" + listen, listen: listen, tables: "[shell]\nenabled = true\n[limits]\nmax_commands_per_minute = 100000\n"}
 	b.owner, b.roots = b.operator("owner"), []string{b.root()}
 	for _, d := range []string{b.root(), filepath.Join(dir, "here"), filepath.Join(dir, "home")} {
 		if err := os.Mkdir(d, 0o700); err != nil {
@@ -121,12 +123,7 @@ func (b *bench) env(extra ...string) []string {
 
 func (b *bench) startRelay() {
 	b.t.Helper()
-	u, err := url.Parse(b.url)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	args := append([]string{program("farhand-relay"), "run", "--listen", u.Host, "--data-dir", b.relayDir()}, b.relayArgs...)
-	b.relay = start(b.t, "relay", b.env(), args...)
+	b.relay = start(b.t, "relay", b.env(), program("farhand-relay"), "run", "--listen", b.listen, "--data-dir", b.relayDir())
 }
 
 // signIn logs the owner in, or sets the account up.
@@ -256,6 +253,23 @@ func (b *bench) mustd(stdin string, args ...string) string {
 		b.t.Fatalf("farhandd %q gives %d\n%s%s", args, r.code, r.stdout, r.stderr)
 	}
 	return r.stdout
+}
+
+// awaitState waits until the daemon says that it is in a state.
+func (b *bench) awaitState(want daemon.State) daemon.Status {
+	b.t.Helper()
+	var got daemon.Status
+	eventually(b.t, "the state "+string(want), func() error {
+		r := b.farhandd("", "status", "--json")
+		if r.code != 0 {
+			return fmt.Errorf("status gives %+v", r)
+		}
+		if got = parse[daemon.Status](b.t, r.stdout); got.State != want {
+			return fmt.Errorf("it is %s: %s", got.State, got.Detail)
+		}
+		return nil
+	})
+	return got
 }
 
 // operator is somebody with the farhand command and a configuration of his own.

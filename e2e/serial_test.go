@@ -13,7 +13,6 @@ func TestSerial(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.claim("files,hardware_serial,hardware_gpio")
-	const psu, echo = "serial:sim-scpi", "serial:sim-echo"
 
 	t.Run("list", func(t *testing.T) {
 		list := parse[wire.HardwareListResponse](t, b.owner.must("serial", "list", "--json"))
