@@ -171,26 +171,26 @@ func (d *daemonBench) ratios(ctx context.Context, data, bare *socket) ([]bar, er
 	stat := request(wire.TFileStat, map[string]any{"path": filepath.Join(d.root(), "small"), "follow_symlinks": true})
 	read := request(wire.TFileRead, map[string]any{"path": filepath.Join(d.root(), "big"), "encoding": "base64"})
 	run := request(wire.TExecuteCommand, map[string]any{"argv": []string{"/bin/true"}})
-	echo := func(kind string) call {
-		frame := append([]byte(kind), bytes.Repeat([]byte("."), 300-len(kind))...)
-		return func() error { _, err := bare.roundTrip(frame); return err }
+	echo := func(t wire.Type) call {
+		make := bareFrame(t)
+		return func() error { _, err := bare.roundTrip(make()); return err }
 	}
 	ours := func(make func() []byte, want wire.Type, atLeast int) call {
 		return func() error { return ask(data, make(), want, atLeast) }
 	}
 	// Warm both, so that the first round isn't about the first call.
-	if _, _, _, err := compare(ctx, "warm-up", 1, roundCalls, ours(stat, wire.TFileStatResponse, 0), echo("echo")); err != nil {
+	if _, _, _, err := compare(ctx, "warm-up", 1, roundCalls, ours(stat, wire.TFileStatResponse, 0), echo(echoFrame)); err != nil {
 		return nil, err
 	}
-	statRatio, _, _, err := compare(ctx, "file_stat", 25, roundCalls, ours(stat, wire.TFileStatResponse, 0), echo("echo"))
+	statRatio, _, _, err := compare(ctx, "file_stat", 25, roundCalls, ours(stat, wire.TFileStatResponse, 0), echo(echoFrame))
 	if err != nil {
 		return nil, err
 	}
-	execRatio, _, _, err := compare(ctx, "exec_true", 9, roundCalls, ours(run, wire.TCommandResult, 0), echo("exec"))
+	execRatio, _, _, err := compare(ctx, "exec_true", 9, roundCalls, ours(run, wire.TCommandResult, 0), echo(execFrame))
 	if err != nil {
 		return nil, err
 	}
-	readRatio, _, _, err := compare(ctx, "file_read_8mib", 11, 10, ours(read, wire.TFileContents, big), echo("big"))
+	readRatio, _, _, err := compare(ctx, "file_read_8mib", 11, 10, ours(read, wire.TFileContents, big), echo(bigFrame))
 	if err != nil {
 		return nil, err
 	}

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"strings"
 	"time"
 
 	"github.com/gorilla/websocket"
@@ -24,9 +25,25 @@ const buffer = 64 << 10
 // big is the size of the file whose reading is measured.
 const big = 8 << 20
 
-// peer dials and answers: a frame that begins with "echo" comes back as it is,
-// "exec" starts a program first, "big" is answered with a frame of the size of
-// an 8 MiB file in base64.
+// The frames of the bare limits look like requests, so that the measuring side
+// does the same for both.
+const (
+	echoFrame wire.Type = "ECHO" // comes back as it is
+	execFrame wire.Type = "EXEC" // comes back after /bin/true has run
+	bigFrame  wire.Type = "BIG"  // answered with a frame of the size of an 8 MiB file in base64
+)
+
+// bareFrame makes frames of one of these types, each with a new id, of the size
+// that FILE_STAT and its answer have on average.
+func bareFrame(t wire.Type) func() []byte {
+	return request(t, map[string]any{"path": strings.Repeat(".", 190)})
+}
+
+func isFrame(b []byte, t wire.Type) bool {
+	return bytes.HasPrefix(b, []byte(`{"type":"`+string(t)+`"`))
+}
+
+// peer dials and answers the frames above, and others as a device does.
 func peer(ctx context.Context, url string) error {
 	ws, _, err := dialer().DialContext(ctx, url, nil)
 	if err != nil {
@@ -41,7 +58,14 @@ func peer(ctx context.Context, url string) error {
 			return err
 		}
 		switch {
-		case b[0] == '{': // a device, asked without a relay
+		case isFrame(b, echoFrame):
+		case isFrame(b, execFrame):
+			if err := exec.Command("/bin/true").Run(); err != nil {
+				return err
+			}
+		case isFrame(b, bigFrame):
+			b = frame
+		default: // a device, asked without a relay
 			e, err := wire.DecodeEnvelope(b)
 			if err != nil {
 				return err
@@ -49,12 +73,6 @@ func peer(ctx context.Context, url string) error {
 			if b, err = (&device{}).answer(ctx, e); err != nil {
 				return err
 			}
-		case bytes.HasPrefix(b, []byte("exec")):
-			if err := exec.Command("/bin/true").Run(); err != nil {
-				return err
-			}
-		case bytes.HasPrefix(b, []byte("big")):
-			b = frame
 		}
 		if err := ws.WriteMessage(websocket.TextMessage, b); err != nil {
 			return err

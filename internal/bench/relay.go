@@ -197,8 +197,8 @@ func (r *relay) hop(ctx context.Context) (bar, error) {
 	}
 	straight := func() error { return ask(bare, stat(), wire.TFileStatResponse, 0) }
 	echo := func(s *socket) call {
-		frame := append([]byte("echo"), bytes.Repeat([]byte("."), 296)...)
-		return func() error { _, err := s.roundTrip(frame); return err }
+		make := bareFrame(echoFrame)
+		return func() error { _, err := s.roundTrip(make()); return err }
 	}
 	hop, err := adds(ctx, "relay_hop", through, straight, echo(bare))
 	if err != nil {

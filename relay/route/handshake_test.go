@@ -388,6 +388,9 @@ func TestRevokeHolder(t *testing.T) {
 		t.Fatal("two holders share a session")
 	}
 	op, agent := b.operator(opTok), b.operator("agent")
+	b.auth.mu.Lock()
+	delete(b.auth.operators, "agent") // in this order, so that a socket just being opened is caught too
+	b.auth.mu.Unlock()
 	b.srv.RevokeHolder(owner, "hold_agent")
 	agent.want(wire.TSessionRevoked)
 	agent.wantClose(4428)
