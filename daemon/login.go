@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"time"
 
 	"farhand/auth"
@@ -82,6 +83,10 @@ func interactive(ctx context.Context, o LoginOptions, p *auth.Provider) (auth.To
 }
 
 func loginRequest(ctx context.Context, o LoginOptions) (auth.DeviceRequest, error) {
+	// No daemon may have run here yet.
+	if err := os.MkdirAll(o.Config.StateDir, 0o700); err != nil {
+		return auth.DeviceRequest{}, fmt.Errorf("state directory: %w", err)
+	}
 	id, err := identity.MachineID(ctx, identity.Options{StateDir: o.Config.StateDir, Override: o.Config.MachineID})
 	if err != nil {
 		return auth.DeviceRequest{}, fmt.Errorf("machine id: %w", err)
