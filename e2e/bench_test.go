@@ -361,6 +361,9 @@ func (b *bench) sdkWith(token string) *client.Client {
 	return c
 }
 
+// place is where sessions are opened.
+func (b *bench) place() client.Place { return client.Place{Machine: "bench"} }
+
 // parse reads JSON that a program printed.
 func parse[T any](t *testing.T, text string) T {
 	t.Helper()

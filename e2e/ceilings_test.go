@@ -260,7 +260,7 @@ func TestTokenRevoke(t *testing.T) {
 	b.claim("files,shell")
 	made := parse[client.IssuedToken](t, b.owner.must("token", "create", "--json"))
 	c := b.sdkWith(made.Token)
-	s, err := c.Open(t.Context(), client.Place{Machine: "bench"})
+	s, err := c.Open(t.Context(), b.place())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -288,7 +288,7 @@ func TestApprovalChange(t *testing.T) {
 	b.tables = strings.Replace(b.tables, "[limits]\n", "[limits]\ncommand_timeout_seconds = 600\n", 1)
 	b.claim("files,shell,hardware_serial")
 	c := b.sdk()
-	s, err := c.Open(t.Context(), client.Place{Machine: "bench"})
+	s, err := c.Open(t.Context(), b.place())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -334,7 +334,7 @@ func TestRevokeMachine(t *testing.T) {
 	b := newBench(t)
 	b.tables = strings.Replace(b.tables, "[limits]\n", "[limits]\ncommand_timeout_seconds = 600\n", 1)
 	b.claim("files,shell")
-	s, err := b.sdk().Open(t.Context(), client.Place{Machine: "bench"})
+	s, err := b.sdk().Open(t.Context(), b.place())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -464,7 +464,7 @@ func TestSessions(t *testing.T) {
 	if len(all) != 1 || all[0].Root != b.root() || all[0].MachineName != "bench" || !all[0].Live {
 		t.Fatalf("sessions says %+v", all)
 	}
-	s, err := b.sdk().Open(t.Context(), client.Place{Machine: "bench"})
+	s, err := b.sdk().Open(t.Context(), b.place())
 	if err != nil {
 		t.Fatal(err)
 	}

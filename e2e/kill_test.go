@@ -289,7 +289,7 @@ func (l *load) tally() string {
 
 func (l *load) open(c *client.Client) *client.Session {
 	l.t.Helper()
-	s, err := c.Open(l.t.Context(), client.Place{Machine: "bench"})
+	s, err := c.Open(l.t.Context(), l.b.place())
 	if err != nil {
 		l.t.Fatal(err)
 	}

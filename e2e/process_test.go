@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"os/exec"
 	"regexp"
 	"strings"
@@ -33,8 +34,23 @@ type process struct {
 
 func start(t *testing.T, name string, env []string, argv ...string) *process {
 	t.Helper()
-	p := &process{t: t, name: name, out: newTranscript(), done: make(chan struct{})}
-	p.cmd = exec.Command(argv[0], argv[1:]...)
+	return launch(t, name, exec.Command(argv[0], argv[1:]...), env)
+}
+
+// startWithInput starts a program that is told something later.
+func startWithInput(t *testing.T, name string, env []string, argv ...string) (*process, io.Writer) {
+	t.Helper()
+	cmd := exec.Command(argv[0], argv[1:]...)
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return launch(t, name, cmd, env), stdin
+}
+
+func launch(t *testing.T, name string, cmd *exec.Cmd, env []string) *process {
+	t.Helper()
+	p := &process{t: t, name: name, cmd: cmd, out: newTranscript(), done: make(chan struct{})}
 	p.cmd.Env = env
 	p.cmd.Stdout, p.cmd.Stderr = p.out, p.out
 	p.cmd.WaitDelay = 2 * time.Second // what it started may hold its output
