@@ -5,10 +5,29 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"time"
 
 	"farhand/device"
 	"farhand/device/sysfs"
 )
+
+// A command that we are just starting has all our descriptors until it is
+// executed. So who seems to have a node is looked at again for a moment, longer
+// than starting a program takes on a busy board.
+const (
+	openedAgain = 20
+	openedPause = 10 * time.Millisecond
+)
+
+// keptOpenBy is openedBy of those that keep it.
+func keptOpenBy(node string, self int) string {
+	who := openedBy(node, self)
+	for i := 0; who != "" && i < openedAgain; i++ {
+		time.Sleep(openedPause)
+		who = openedBy(node, self)
+	}
+	return who
+}
 
 // openedBy names a process other than self that has the node open, as far as
 // this process may see: "process 812 (picocom)", or empty. The kernel shows the

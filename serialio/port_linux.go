@@ -90,7 +90,7 @@ func (p *Port) claim(fd int) error {
 	if err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		return busy(p.node)
 	}
-	if who := openedBy(p.node, os.Getpid()); who != "" {
+	if who := keptOpenBy(p.node, os.Getpid()); who != "" {
 		_ = unix.Flock(fd, unix.LOCK_UN)
 		return busyWith(p.node, who)
 	}

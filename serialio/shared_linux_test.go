@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -48,6 +49,36 @@ func TestAnotherProcessHasIt(t *testing.T) {
 	if holder, _ := e.Details["holder"].(string); e.Code != wire.HardwareBusy || !strings.Contains(holder, "(cat)") {
 		t.Errorf("opening it answers %v %v", err, e.Details)
 	}
+}
+
+// TestWhileCommandsStart opens a port while programs are started, which have
+// our descriptors until they are executed.
+func TestWhileCommandsStart(t *testing.T) {
+	_, node := ptyNode(t)
+	stop := make(chan struct{})
+	var starting sync.WaitGroup
+	for range 4 {
+		starting.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					_ = exec.Command("true").Run() // how it ends doesn't matter
+				}
+			}
+		})
+	}
+	for range 200 {
+		p, err := serialio.Open(node, serialio.DefaultMode())
+		if err != nil {
+			t.Error(err)
+			break
+		}
+		p.Close()
+	}
+	close(stop)
+	starting.Wait()
 }
 
 // TestAnotherProcessReads is one that comes later, as root, and makes reads not
