@@ -91,7 +91,13 @@ func Decode(payload []byte, dst any) error {
 	if i := skipSpace(payload, 0); i >= len(payload) || payload[i] != '{' {
 		return invalidPayload(errors.New("payload is not an object"))
 	}
-	if err := json.Unmarshal(payload, dst); err != nil {
+	var err error
+	if d, ok := dst.(interface{ decodeFields([]byte) error }); ok {
+		err = d.decodeFields(payload)
+	} else {
+		err = json.Unmarshal(payload, dst)
+	}
+	if err != nil {
 		return invalidPayload(err)
 	}
 	return nil
@@ -179,7 +185,7 @@ func (f Frame) WriteFrame(w io.Writer) error {
 
 // Encode encodes m with the time now.
 func (m Message) Encode() (Frame, error) {
-	b := make([]byte, 0, 256)
+	b := make([]byte, 0, 512)
 	b = append(b, `{"type":`...)
 	b = AppendQuoted(b, []byte(m.Type))
 	b = append(b, `,"id":`...)
@@ -206,6 +212,8 @@ func (m Message) Encode() (Frame, error) {
 	switch p := m.Payload.(type) {
 	case nil:
 		b = append(b, "{}"...)
+	case FileStatResponse:
+		b = p.appendJSON(b)
 	case Streamer:
 		return Frame{Head: b, Body: p, Tail: []byte("}")}, nil
 	default:

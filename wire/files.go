@@ -260,6 +260,64 @@ type FileStatResponse struct {
 	Path      *string  `json:"path"` // canonical
 }
 
+// decodeFields is Decode without reflection: FILE_STAT is what agents send most.
+func (s *FileStat) decodeFields(payload []byte) error {
+	*s = FileStat{}
+	return Fields(payload, func(key string, raw []byte) error {
+		switch key {
+		case "path":
+			return setOptional(&s.Path, key, raw)
+		case "follow_symlinks":
+			switch string(raw) {
+			case "true":
+				s.FollowSymlinks = new(true)
+			case "false":
+				s.FollowSymlinks = new(false)
+			case "null":
+			default:
+				return fmt.Errorf("%s: %w: neither true nor false", key, errSyntax)
+			}
+		}
+		return nil
+	})
+}
+
+// appendJSON is the payload as encoding/json writes it, but for the escaping of
+// strings that RFC 8259 doesn't ask for.
+func (r *FileStatResponse) appendJSON(b []byte) []byte {
+	b = append(b, `{"exists":`...)
+	b = strconv.AppendBool(b, r.Exists)
+	b = appendOptional(b, "is_file", r.IsFile, strconv.AppendBool)
+	b = appendOptional(b, "is_dir", r.IsDir, strconv.AppendBool)
+	b = appendOptional(b, "is_symlink", r.IsSymlink, strconv.AppendBool)
+	b = appendOptional(b, "size_bytes", r.SizeBytes, appendInt)
+	b = appendOptional(b, "mtime", r.MTime, appendSeconds)
+	b = appendOptional(b, "ctime", r.CTime, appendSeconds)
+	b = appendOptional(b, "mode", r.Mode, appendString)
+	b = appendOptional(b, "owner_uid", r.OwnerUID, appendInt)
+	b = appendOptional(b, "owner_gid", r.OwnerGID, appendInt)
+	b = appendOptional(b, "mime_type", r.MIMEType, appendString)
+	b = appendOptional(b, "path", r.Path, appendString)
+	return append(b, '}')
+}
+
+func appendOptional[T any](b []byte, key string, value *T, f func([]byte, T) []byte) []byte {
+	b = append(b, `,"`...)
+	b = append(b, key...)
+	b = append(b, `":`...)
+	if value == nil {
+		return append(b, "null"...)
+	}
+	return f(b, *value)
+}
+
+func appendInt[T int64 | uint32](b []byte, n T) []byte { return strconv.AppendInt(b, int64(n), 10) }
+
+// appendSeconds writes a time; it is finite, as clocks of files are.
+func appendSeconds(b []byte, s float64) []byte { return strconv.AppendFloat(b, s, 'f', -1, 64) }
+
+func appendString(b []byte, s string) []byte { return AppendQuoted(b, []byte(s)) }
+
 // FileList is FILE_LIST.payload.
 type FileList struct {
 	Path          string  `json:"path"`

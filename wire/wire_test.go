@@ -378,3 +378,66 @@ func BenchmarkBase64(b *testing.B) {
 		}
 	})
 }
+
+func TestFileStatWithoutReflection(t *testing.T) {
+	full := FileStatResponse{
+		Exists: true, IsFile: new(true), IsDir: new(false), IsSymlink: new(false), SizeBytes: new(int64(1 << 40)),
+		MTime: new(1712345678.25), CTime: new(1712345678.0), Mode: new("0644"), OwnerUID: new(uint32(4294967295)), OwnerGID: new(uint32(0)),
+		MIMEType: new("text/csv"), Path: new("/home/pi/caf\u00e9 \"x\"\n"),
+	}
+	for _, r := range []FileStatResponse{full, {}, {Path: new("/gone")}} {
+		f, err := Message{Type: TFileStatResponse, ID: "a", Payload: r}.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := DecodeEnvelope(f.Head)
+		if err != nil {
+			t.Fatalf("%s: %v", f.Head, err)
+		}
+		var got, want map[string]any
+		if err := json.Unmarshal(e.Payload, &got); err != nil {
+			t.Fatalf("%s: %v", e.Payload, err)
+		}
+		b, err := json.Marshal(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal(b, &want); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Error(diff)
+		}
+	}
+}
+
+func FuzzDecodeFileStat(f *testing.F) {
+	f.Add([]byte(`{"path":"/a","follow_symlinks":false}`))
+	f.Add([]byte(`{"path":null,"follow_symlinks":null,"x":[]}`))
+	f.Add([]byte(`{"path":7}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var got, want FileStat
+		err := Decode(b, &got)
+		type plain FileStat // without decodeFields
+		if json.Unmarshal(b, (*plain)(&want)) != nil || len(bytes.TrimSpace(b)) == 0 || bytes.TrimSpace(b)[0] != '{' {
+			return
+		}
+		// encoding/json folds the case of keys; the protocol doesn't.
+		exact := true
+		_ = Fields(b, func(key string, _ []byte) error {
+			if (strings.EqualFold(key, "path") && key != "path") || (strings.EqualFold(key, "follow_symlinks") && key != "follow_symlinks") {
+				exact = false
+			}
+			return nil
+		})
+		if !exact || err != nil && strings.Contains(err.Error(), "nested deeper") {
+			return
+		}
+		if err != nil {
+			t.Fatalf("%q: %v", b, err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%q: %s", b, diff)
+		}
+	})
+}
