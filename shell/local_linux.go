@@ -133,6 +133,13 @@ func (l *Local) Start(_ context.Context, spec Spec) (Process, error) {
 		return nil, &os.PathError{Op: "exec", Path: program, Err: err}
 	}
 	p := &process{local: l, pid: pid, pidfd: pidfd, begun: begun, group: group, exited: make(chan struct{})}
+	if group == nil {
+		p.tree = &tree{
+			leader: pid, begun: begun, history: l.history,
+			output: []pipeID{pipeOf(spec.Stdout), pipeOf(spec.Stderr)},
+			seen:   make(map[int]time.Duration), sessions: make(map[int]bool),
+		}
+	}
 	go p.wait()
 	return p, nil
 }
@@ -146,6 +153,7 @@ type process struct {
 	pidfd int
 	begun *interval
 	group *cgroup // nil: by process tree
+	tree  *tree   // nil: by cgroup
 
 	exited chan struct{}
 
@@ -178,9 +186,13 @@ func (p *process) Exited() <-chan struct{} { return p.exited }
 func (p *process) Terminate() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.reaped {
-		unix.Kill(-p.pid, unix.SIGTERM) // ESRCH: gone already
+	if p.reaped {
+		return
 	}
+	if p.tree != nil {
+		p.tree.look() // while it still hangs together
+	}
+	unix.Kill(-p.pid, unix.SIGTERM) // ESRCH: gone already
 }
 
 func (p *process) Kill(patience time.Duration) {
@@ -189,13 +201,16 @@ func (p *process) Kill(patience time.Duration) {
 		p.mu.Unlock()
 		return
 	}
+	if p.tree != nil {
+		p.tree.look()
+	}
 	unix.Kill(-p.pid, unix.SIGKILL)
 	p.mu.Unlock()
 	deadline := time.Now().Add(patience)
 	if p.group != nil {
 		p.group.kill(deadline)
 	} else {
-		killTree(p.pid, p.begun, p.local.history, deadline)
+		p.tree.kill(deadline)
 	}
 	timer := time.NewTimer(time.Until(deadline))
 	defer timer.Stop()

@@ -547,6 +547,49 @@ func TestNeighbourSurvives(t *testing.T) {
 	})
 }
 
+// Two commands at once: the death of one takes all of its own processes along,
+// those in sessions of their own too.
+func TestTimeoutKillsTheTreeBesideAnother(t *testing.T) {
+	eachWay(t, func(t *testing.T, cgroup string) {
+		for name, script := range map[string]string{
+			"below its parent":          `setsid sleep 300 >/dev/null 2>&1 & echo $! >pids; wait`,
+			"orphan with the output":    `(setsid sleep 300 & echo $! >pids); sleep 300`,
+			"orphan of an orphan":       `setsid sh -c 'setsid sh -c "sleep 300 & sleep 300" >/dev/null 2>&1 & echo $! >pids; wait' & wait`,
+			"below one with the output": `(setsid sh -c 'sleep 300 >/dev/null 2>&1 & echo $! >pids; wait' &); sleep 300`,
+		} {
+			t.Run(name, func(t *testing.T) {
+				b, other := newBench(t, cgroup, Config{}), make(chan wire.CommandResult)
+				go func() {
+					result, _, _ := b.Execute(t.Context(), line(`echo $$ >other; while [ ! -e go ]; do sleep 0.02; done; echo fine`), b.at, Limits{})
+					other <- result
+				}()
+				b.pids("other", 1)
+				ctx, cancel := context.WithCancel(t.Context())
+				ended := make(chan struct{})
+				go func() {
+					defer close(ended)
+					b.Execute(ctx, line(script), b.at, Limits{})
+				}()
+				pid := b.pids("pids", 1)[0]
+				eventually(t, "the sleep", func() bool {
+					name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+					return string(name) == "sleep\n" || string(name) == "sh\n"
+				})
+				cancel()
+				<-ended
+				if alive(pid) {
+					t.Errorf("process %d is alive: %s", pid, describe(pid))
+					syscall.Kill(pid, syscall.SIGKILL)
+				}
+				os.WriteFile(filepath.Join(b.dir, "go"), nil, 0o644)
+				if got := (<-other).Stdout; got != "fine\n" {
+					t.Errorf("the other said %q", got)
+				}
+			})
+		}
+	})
+}
+
 func TestOutputBudget(t *testing.T) {
 	b := newBench(t, "none", Config{})
 	run := func(s string, limit int64) wire.CommandResult {

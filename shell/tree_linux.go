@@ -3,8 +3,10 @@ package shell
 import (
 	"bytes"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -13,10 +15,15 @@ import (
 // Killing a tree of processes without a cgroup. We are the subreaper of every
 // descendant, so each process of a command is, at any moment, either below its
 // leader or below a direct child of ours that was orphaned. An orphan belongs
-// to the command if it is still in the leader's session, or, where it made a
-// session of its own, if it was born while no other command ran. With several
-// commands running at once an orphan in a session of its own can't be told
-// apart and is left alone: only a cgroup is exact.
+// to the command if
+//   - it was seen below the leader before the first signal was sent, or is in a
+//     session that one of those made;
+//   - it, or what is below it, still holds the command's stdout or stderr;
+//   - it was born while no other command ran.
+//
+// With several commands at once, an orphan that was one before the end began,
+// made a session of its own and let go of the output can't be told apart and
+// is left alone: only a cgroup is exact.
 //
 // A direct child of ours is an orphan unless somebody in this process started
 // it. Whoever did (a Local, os/exec) holds a pidfd for it until it is collected,
@@ -31,15 +38,39 @@ type proc struct {
 
 func (p proc) dead() bool { return p.state == 'Z' || p.state == 'X' }
 
-// killTree kills the processes of the command until none is left or the
-// deadline has come. The leader isn't reaped, orphans are.
-func killTree(leader int, begun *interval, h *history, deadline time.Time) {
+// tree is what is known of one command's processes.
+type tree struct {
+	leader  int
+	begun   *interval
+	history *history
+	output  []pipeID // the pipes of its stdout and stderr
+
+	mu       sync.Mutex
+	seen     map[int]time.Duration // members by pid: when they were born
+	sessions map[int]bool          // theirs
+}
+
+// pipeID is how /proc/PID/fd shows a pipe: pipe:[INODE].
+type pipeID string
+
+// pipeOf is empty for what isn't a pipe.
+func pipeOf(f *os.File) pipeID {
+	var st unix.Stat_t
+	if f == nil || unix.Fstat(int(f.Fd()), &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFIFO {
+		return ""
+	}
+	return pipeID("pipe:[" + strconv.FormatUint(st.Ino, 10) + "]")
+}
+
+// kill kills the processes of the command until none is left or the deadline
+// has come. The leader isn't reaped, orphans are.
+func (t *tree) kill(deadline time.Time) {
+	const looks = 3 // however late it is: on a busy machine one look may take longer than the time there is
 	orphans := make(map[int]bool)
-	for {
-		victims := commandProcs(leader, begun, h)
+	for n := 1; ; n++ {
 		var killed []unix.PollFd
-		for _, v := range victims {
-			if v.ppid == os.Getpid() && v.pid != leader {
+		for _, v := range t.look() {
+			if v.ppid == os.Getpid() && v.pid != t.leader {
 				orphans[v.pid] = true
 			}
 			if v.dead() {
@@ -53,7 +84,7 @@ func killTree(leader int, begun *interval, h *history, deadline time.Time) {
 			break
 		}
 		waitDead(killed, deadline)
-		if !time.Now().Before(deadline) {
+		if n >= looks && !time.Now().Before(deadline) {
 			break
 		}
 	}
@@ -105,8 +136,11 @@ func waitDead(killed []unix.PollFd, deadline time.Time) {
 	}
 }
 
-// commandProcs are the processes of one command, the dead included.
-func commandProcs(leader int, begun *interval, h *history) []proc {
+// look finds the processes of the command, the dead included, and remembers
+// them, so that they are known again when they are orphans.
+func (t *tree) look() []proc {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	all := processTable()
 	children := make(map[int][]proc, len(all))
 	for _, p := range all {
@@ -116,20 +150,24 @@ func commandProcs(leader int, begun *interval, h *history) []proc {
 	own, _ := unix.Getsid(0)
 
 	var found []proc
-	seen := make(map[int]bool)
+	added := make(map[int]bool)
 	var add func(p proc)
 	add = func(p proc) {
-		if seen[p.pid] {
+		if added[p.pid] {
 			return
 		}
-		seen[p.pid] = true
+		added[p.pid] = true
 		found = append(found, p)
+		t.seen[p.pid] = p.born
+		if p.session != own {
+			t.sessions[p.session] = true
+		}
 		for _, c := range children[p.pid] {
 			add(c)
 		}
 	}
 	for _, p := range all {
-		if p.session == leader {
+		if p.session == t.leader {
 			add(p)
 		}
 	}
@@ -137,13 +175,32 @@ func commandProcs(leader int, begun *interval, h *history) []proc {
 		switch {
 		case p.session == own, held[p.pid], held[p.session]:
 			// a child that somebody else here started, or another command's
-		case !held[leader]:
+		case !held[t.leader]:
 			// no pidfds here, so nothing is certain
-		case h.onlyDuring(begun, p.born):
+		case t.sawBefore(p), t.holdsOutput(p, children), t.history.onlyDuring(t.begun, p.born):
 			add(p)
 		}
 	}
 	return found
+}
+
+func (t *tree) sawBefore(p proc) bool {
+	born, seen := t.seen[p.pid]
+	return seen && born == p.born || t.sessions[p.session]
+}
+
+// holdsOutput says whether p or a process below it holds one of the pipes to
+// which the command writes.
+func (t *tree) holdsOutput(p proc, children map[int][]proc) bool {
+	dir := "/proc/" + strconv.Itoa(p.pid) + "/fd/"
+	entries, _ := os.ReadDir(dir) // unreadable for what runs as somebody else by now
+	for _, e := range entries {
+		target, err := os.Readlink(dir + e.Name())
+		if err == nil && strings.HasPrefix(target, "pipe:") && slices.Contains(t.output, pipeID(target)) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(children[p.pid], func(c proc) bool { return t.holdsOutput(c, children) })
 }
 
 // heldPids are the processes for which this process has a pidfd.
