@@ -19,7 +19,8 @@ build-arm64: ## the same for linux/arm64, into bin/linux-arm64/
 	CGO_ENABLED=0 GOOS=linux GOARCH=arm64 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/linux-arm64/ $(PROGRAMS:%=./cmd/%)
 
 run: build ## relay, daemon and a real session on this machine (ONCE=1: end after it)
-	@CGO_ENABLED=0 $(GO) run ./internal/tryout $(if $(ONCE),--once) --bin bin
+	@CGO_ENABLED=0 $(GO) build -trimpath -o bin/internal/ ./internal/tryout
+	@exec bin/internal/tryout $(if $(ONCE),--once) --bin bin
 
 test: build ## every test, with the race detector (needs gcc)
 	@command -v $${CC:-gcc} >/dev/null || { echo 'make test needs gcc for the race detector (Debian: apt-get install gcc libc6-dev); make run does not.' >&2; exit 1; }

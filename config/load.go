@@ -116,7 +116,7 @@ func loadFile(k *koanf.Koanf, in Input) (string, error) {
 // environment.
 func foreign(name string) bool {
 	switch name {
-	case "FARHAND_URL", "FARHAND_TOKEN", "FARHAND_TOKEN_FILE", "FARHAND_CA_SHA256", "FARHAND_MACHINE", "FARHAND_CONFIG_DIR":
+	case "FARHAND_URL", "FARHAND_TOKEN", "FARHAND_TOKEN_FILE", "FARHAND_CA_SHA256", "FARHAND_CONFIG_DIR":
 		return true
 	}
 	return strings.HasPrefix(name, "FARHAND_RELAY_") || strings.HasPrefix(name, "FARHAND_TEST_")

@@ -1,6 +1,8 @@
 // Command tryout is `make run`: it starts the relay and the daemon on this
 // machine, pairs them with the operator's command, and shows a real session.
 // Everything it prints behind "$ farhand" is what that command really printed.
+// It ends with 0 if the session went well, 1 if not, 130 if it was interrupted
+// before its end, and leaves neither files nor processes behind.
 package main
 
 import (
@@ -11,6 +13,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"syscall"
 	"time"
 )
@@ -22,16 +25,23 @@ func main() {
 	once := flag.Bool("once", false, "end after the session")
 	bin := flag.String("bin", "bin", "where the built programs are")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	// The programs end with the thread that started them (see startProcess).
+	runtime.LockOSThread()
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	err := run(ctx, *bin, *once)
 	stop()
 	switch {
-	case err == nil, errors.Is(err, context.Canceled):
+	case err == nil:
+	case errors.Is(err, errInterrupted):
+		os.Exit(130)
 	default:
 		fmt.Fprintln(os.Stderr, "make run:", err)
 		os.Exit(1)
 	}
 }
+
+// errInterrupted says that somebody had seen enough before the session's end.
+var errInterrupted = errors.New("interrupted")
 
 func run(ctx context.Context, bin string, once bool) (err error) {
 	bin, err = filepath.Abs(bin)
@@ -45,11 +55,14 @@ func run(ctx context.Context, bin string, once bool) (err error) {
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	b := &bench{bin: bin, dir: dir}
 	defer func() { err = errors.Join(err, b.stop()) }()
-	if err := b.start(ctx); err != nil {
-		return err
-	}
-	if err := b.session(ctx); err != nil {
-		return err
+	for _, step := range []func(context.Context) error{b.start, b.session} {
+		if err := step(ctx); err != nil {
+			if ctx.Err() != nil {
+				say("Stopping")
+				return errInterrupted
+			}
+			return err
+		}
 	}
 	if once {
 		return nil

@@ -41,7 +41,8 @@ func startProcess(name, logPath string, echo bool, env []string, argv ...string)
 	p.cmd = exec.Command(argv[0], argv[1:]...)
 	p.cmd.Env = env
 	p.cmd.Stderr = log
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is ours to pass on
+	// Ctrl-C is ours to pass on; but should we be killed, nothing stays behind.
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 	out, err := p.cmd.StdoutPipe()
 	if err != nil {
 		return nil, err

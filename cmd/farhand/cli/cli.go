@@ -26,7 +26,7 @@ type Env struct {
 	Stdout io.Writer
 	Stderr io.Writer
 	Getenv func(string) string // nil: an empty environment
-	Home   string              // home directory: holds the configuration unless XDG_CONFIG_HOME is set
+	Home   string              // home directory: holds the configuration unless FARHAND_CONFIG_DIR or XDG_CONFIG_HOME is set
 	Now    func() time.Time    // nil: time.Now
 }
 
@@ -97,7 +97,7 @@ farhand ls :/etc.`,
 	flags := root.PersistentFlags()
 	flags.BoolVar(&a.json, "json", false, "answer in JSON")
 	flags.StringVar(&a.relay, "relay", "", "URL of the relay (FARHAND_URL; default: the one logged in to)")
-	flags.StringVar(&a.config, "config", "", "file that remembers the login (default: farhand/farhand.json in the configuration directory)")
+	flags.StringVar(&a.config, "config", "", "file that remembers the login (default: farhand.json in $FARHAND_CONFIG_DIR, else farhand/farhand.json in the configuration directory)")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage("%v", err) })
 	root.AddGroup(
 		&cobra.Group{ID: "use", Title: "Use machines:"},

@@ -28,11 +28,15 @@ type login struct {
 // maxConfig bounds the configuration and every file with a secret in it.
 const maxConfig = 64 << 10
 
-// configPath is --config, or farhand/farhand.json in $XDG_CONFIG_HOME, on
-// Windows in %AppData%, else in ~/.config.
+// configPath is --config, or farhand.json in $FARHAND_CONFIG_DIR, or
+// farhand/farhand.json in $XDG_CONFIG_HOME, on Windows in %AppData%, else in
+// ~/.config.
 func (a *app) configPath() (string, error) {
 	if a.config != "" {
 		return a.config, nil
+	}
+	if dir := a.env.Getenv("FARHAND_CONFIG_DIR"); dir != "" {
+		return filepath.Join(dir, "farhand.json"), nil
 	}
 	dir := a.env.Getenv("XDG_CONFIG_HOME")
 	if dir == "" && runtime.GOOS == "windows" {
