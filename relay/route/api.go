@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"path"
 	"slices"
 	"sort"
 	"time"
@@ -251,23 +252,33 @@ func (s *Server) makeRoom(ctx context.Context, own []record) error {
 	return wire.Errorf(wire.ShimOverloaded, "too many sessions at once").With("max_concurrent", maxHolderSessions)
 }
 
-// visible leaves the roots that the ceilings allow or that hold an allowed one.
+// visible is what the ceilings leave of the offered roots: a root that lies in an
+// allowed directory, and the allowed directories that lie in a root.
 func visible(offered []root, lim ceilings) []root {
+	kept := append([]root{}, offered...)
+	// No ceiling refuses here: it narrows what the next one gets.
+	_ = lim.each(func(_ string, c *wire.Ceiling) *wire.Error {
+		if c.Roots != nil {
+			kept = narrowed(kept, *c.Roots)
+		}
+		return nil
+	})
+	return kept
+}
+
+// narrowed is the meet of roots with one ceiling's directories, each once.
+func narrowed(roots []root, allowed []string) []root {
 	kept := []root{}
-	for _, r := range offered {
-		err := lim.each(func(_ string, c *wire.Ceiling) *wire.Error {
-			if c.Roots == nil {
-				return nil
-			}
-			for _, p := range *c.Roots {
-				if within(r.Path, p) || within(p, r.Path) {
-					return nil
-				}
-			}
-			return unreachable()
-		})
-		if err == nil {
+	for _, r := range roots {
+		if slices.ContainsFunc(allowed, func(p string) bool { return within(r.Path, p) }) {
 			kept = append(kept, r)
+			continue
+		}
+		for _, p := range allowed {
+			p = path.Clean(p)
+			if within(p, r.Path) && !slices.ContainsFunc(kept, func(k root) bool { return k.Path == p }) {
+				kept = append(kept, root{path.Base(p), p})
+			}
 		}
 	}
 	return kept

@@ -105,7 +105,7 @@ func TestOpenSessionFailures(t *testing.T) {
 	if _, out := b.api("POST", "/api/sessions", "bounded", map[string]any{"machine": "lab"}); out["root"] != homeDir+"/a" {
 		t.Errorf("default root of a bounded token: %v", out)
 	}
-	if _, out := b.api("GET", "/api/machines/lab/roots", "bounded", nil); fmt.Sprint(out["roots"]) != "[map[name:pi path:/home/pi]]" {
+	if _, out := b.api("GET", "/api/machines/lab/roots", "bounded", nil); fmt.Sprint(out["roots"]) != "[map[name:a path:/home/pi/a]]" {
 		t.Errorf("roots: %v", out)
 	}
 	_ = r
@@ -504,5 +504,35 @@ func TestApprovalNarrowsWhileWaiting(t *testing.T) {
 	}
 	if got["first"] != wire.TFileStatResponse || got["second"] != wire.TError || len(arrived) != 0 {
 		t.Errorf("%v, %d more arrived", got, len(arrived))
+	}
+}
+
+// What an operator is told to choose from is what he may choose.
+func TestVisibleRoots(t *testing.T) {
+	offered := []root{{"pi", "/home/pi"}, {"srv", "/srv"}}
+	of := func(roots ...string) *wire.Ceiling { return &wire.Ceiling{Roots: &roots} }
+	for name, c := range map[string]struct {
+		lim  ceilings
+		want []root
+	}{
+		"no bound":        {ceilings{approval: &wire.Ceiling{}}, offered},
+		"nothing":         {ceilings{token: of()}, []root{}},
+		"a root":          {ceilings{token: of("/srv")}, []root{{"srv", "/srv"}}},
+		"above all":       {ceilings{token: of("/")}, offered},
+		"below":           {ceilings{token: of("/home/pi/a/", "/home/pi/b")}, []root{{"a", "/home/pi/a"}, {"b", "/home/pi/b"}}},
+		"elsewhere":       {ceilings{token: of("/home/pip", "/etc")}, []root{}},
+		"the lower wins":  {ceilings{approval: of("/home/pi/a"), token: of("/home/pi")}, []root{{"a", "/home/pi/a"}}},
+		"each once":       {ceilings{approval: of("/home/pi/a", "/home/pi/a")}, []root{{"a", "/home/pi/a"}}},
+		"with nothing in": {ceilings{approval: of("/home/pi/a"), token: of("/home/pi/b")}, []root{}},
+	} {
+		got := visible(offered, c.lim)
+		if fmt.Sprint(got) != fmt.Sprint(c.want) {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+		for _, r := range got {
+			if err := c.lim.checkRoot(r.Path); err != nil {
+				t.Errorf("%s: %s is listed and refused: %v", name, r.Path, err)
+			}
+		}
 	}
 }
