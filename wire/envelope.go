@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // Envelope is one decoded frame. Payload aliases the frame.
@@ -56,7 +58,8 @@ func DecodeEnvelope(frame []byte) (Envelope, error) {
 	if err != nil {
 		return e, err
 	}
-	if e.ID == "" || len(e.ID) > MaxID {
+	// An id that was no Unicode would come back as another.
+	if e.ID == "" || len(e.ID) > MaxID || strings.ContainsRune(e.ID, utf8.RuneError) {
 		return e, ErrNoID
 	}
 	if e.Type == "" {
