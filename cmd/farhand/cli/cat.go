@@ -1,11 +1,23 @@
 package cli
 
-import "github.com/spf13/cobra"
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"farhand/client"
+	"farhand/wire"
+)
 
 func (a *app) cat() *cobra.Command {
 	return &cobra.Command{
-		Use:     "cat MACHINE:PATH...",
-		Short:   "Write files of a machine to standard output",
+		Use:   "cat MACHINE:PATH...",
+		Short: "Write files of a machine to standard output",
+		Long: `cat writes files as they are, one after the other. With --json it gives their
+content as text or, where that can't be, in base64: "encoding" says which.`,
 		Example: "  farhand cat pi:/data/work/log.txt | tail",
 		Args:    between(1, 1000, "MACHINE:PATH, once or more"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -21,17 +33,46 @@ func (a *app) cat() *cobra.Command {
 				return err
 			}
 			defer c.Close()
+			files := make([]content, 0, len(targets))
 			for _, t := range targets {
 				s, err := a.at(cmd.Context(), c, t.machine, t.path)
 				if err != nil {
 					return err
 				}
-				if _, err := s.ReadAll(cmd.Context(), t.here(), a.env.Stdout, nil); err != nil {
+				if a.json {
+					var f content
+					if f, err = contentOf(cmd.Context(), s, t.here()); err == nil {
+						files = append(files, f)
+					}
+				} else {
+					_, err = s.ReadAll(cmd.Context(), t.here(), a.env.Stdout, nil)
+				}
+				if err != nil {
 					return err
 				}
 			}
-			return nil
+			return a.done(map[string]any{"files": files})
 		},
 		ValidArgsFunction: a.completeMachine(":"),
 	}
+}
+
+// content is a file as --json shows it.
+type content struct {
+	transferred
+	Encoding string `json:"encoding"`
+	Content  string `json:"content"`
+}
+
+func contentOf(ctx context.Context, s *client.Session, path string) (content, error) {
+	var b bytes.Buffer
+	done, err := s.ReadAll(ctx, path, &b, nil)
+	f := content{
+		transferred: transferred{s.Info().MachineID, path, done.Bytes, done.Changed},
+		Encoding:    wire.EncodingUTF8, Content: b.String(),
+	}
+	if !utf8.Valid(b.Bytes()) {
+		f.Encoding, f.Content = wire.EncodingBase64, base64.StdEncoding.EncodeToString(b.Bytes())
+	}
+	return f, err
 }

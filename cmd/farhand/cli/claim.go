@@ -102,7 +102,7 @@ func (a *app) claimRevoke() *cobra.Command {
 		Use: "revoke ID...", Short: "Make unused claim keys worthless",
 		Args: between(1, 1000, "one or more ids, as claim list shows them"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.each(cmd.Context(), args, (*client.Client).RevokeClaim)
+			return a.each(cmd.Context(), args, "revoked", (*client.Client).RevokeClaim)
 		},
 	}
 }

@@ -20,7 +20,8 @@ farhand token revoke.`,
 			ctx := cmd.Context()
 			kept, err := a.load()
 			if err != nil {
-				return a.forget() // nothing in it can be used
+				// Nothing in it can be used.
+				return errors.Join(a.forget(), a.done(map[string]string{"url": ""}))
 			}
 			if kept.Token == "" {
 				return errNotLoggedIn

@@ -40,7 +40,10 @@ unless --force replaces it.`,
 			if err != nil {
 				return err
 			}
-			return s.Move(cmd.Context(), wire.FileMove{Src: from.path, Dst: to.path, Overwrite: force})
+			if err := s.Move(cmd.Context(), wire.FileMove{Src: from.path, Dst: to.path, Overwrite: force}); err != nil {
+				return err
+			}
+			return a.done(map[string]string{"machine_id": s.Info().MachineID, "src": from.path, "dst": to.path})
 		},
 		ValidArgsFunction: a.completeMachine(":"),
 	}

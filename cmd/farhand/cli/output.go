@@ -57,6 +57,21 @@ func (a *app) printJSON(v any) error {
 	return enc.Encode(v)
 }
 
+// done is the answer of a verb that has nothing to tell a person: nothing, or
+// one document all the same.
+func (a *app) done(v any) error {
+	if !a.json {
+		return nil
+	}
+	return a.printJSON(v)
+}
+
+// place is a path on a machine, as --json names it.
+type place struct {
+	Machine string `json:"machine_id"`
+	Path    string `json:"path"`
+}
+
 // printf writes to standard output. A failure is told when the verb is done.
 func (a *app) printf(format string, args ...any) {
 	if _, err := fmt.Fprintf(a.env.Stdout, format, args...); err != nil && a.outErr == nil {

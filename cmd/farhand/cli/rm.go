@@ -30,6 +30,7 @@ func (a *app) rm() *cobra.Command {
 				return err
 			}
 			defer c.Close()
+			removed := make([]place, 0, len(targets))
 			for _, t := range targets {
 				s, err := a.at(cmd.Context(), c, t.machine, t.path)
 				if err != nil {
@@ -38,8 +39,9 @@ func (a *app) rm() *cobra.Command {
 				if err := s.Delete(cmd.Context(), wire.FileDelete{Path: t.path, Recursive: recursive, MissingOK: force}); err != nil {
 					return err
 				}
+				removed = append(removed, place{s.Info().MachineID, t.path})
 			}
-			return nil
+			return a.done(map[string]any{"removed": removed})
 		},
 		ValidArgsFunction: a.completeMachine(":"),
 	}

@@ -91,7 +91,10 @@ func (a *app) serialRelease() *cobra.Command {
 		Args:  between(1, 2, "[MACHINE] DEVICE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withPort(cmd, args, false, func(ctx context.Context, p port) error {
-				return p.session.Release(ctx, p.device)
+				if err := p.session.Release(ctx, p.device); err != nil {
+					return err
+				}
+				return a.done(map[string]string{"machine_id": p.session.Info().MachineID, "device": p.device})
 			})
 		},
 	}

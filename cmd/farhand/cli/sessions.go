@@ -14,17 +14,7 @@ func (a *app) sessions() *cobra.Command {
 			Use: "close SESSION...", Short: "End sessions, with the commands that run in them",
 			Args: between(1, 1000, "one or more sessions"),
 			RunE: func(cmd *cobra.Command, args []string) error {
-				c, err := a.connect()
-				if err != nil {
-					return err
-				}
-				defer c.Close()
-				for _, id := range args {
-					if err := c.CloseSession(cmd.Context(), id); err != nil {
-						return err
-					}
-				}
-				return nil
+				return a.each(cmd.Context(), args, "closed", (*client.Client).CloseSession)
 			},
 		})
 	g.Long = `A session is a place on a machine, one directory in which commands run and files

@@ -140,13 +140,14 @@ func (a *app) tokenRevoke() *cobra.Command {
 		Use: "revoke ID...", Short: "End tokens or logins, with their sessions and connections",
 		Args: between(1, 1000, "one or more ids, as token list shows them"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.each(cmd.Context(), args, (*client.Client).RevokeToken)
+			return a.each(cmd.Context(), args, "revoked", (*client.Client).RevokeToken)
 		},
 	}
 }
 
-// each does one thing for several ids and stops at the first failure.
-func (a *app) each(ctx context.Context, ids []string, do func(*client.Client, context.Context, string) error) error {
+// each does one thing for several ids and stops at the first failure. done is
+// what --json calls the ids afterwards.
+func (a *app) each(ctx context.Context, ids []string, done string, do func(*client.Client, context.Context, string) error) error {
 	c, err := a.connect()
 	if err != nil {
 		return err
@@ -157,5 +158,5 @@ func (a *app) each(ctx context.Context, ids []string, do func(*client.Client, co
 			return fmt.Errorf("%s: %w", id, err)
 		}
 	}
-	return nil
+	return a.done(map[string]any{done: ids})
 }
