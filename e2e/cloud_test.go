@@ -129,7 +129,7 @@ func (c *cloud) token(w http.ResponseWriter, r *http.Request) {
 		c.refreshes++
 	case "authorization_code":
 		sum := sha256.Sum256([]byte(r.PostFormValue("code_verifier")))
-		if r.PostFormValue("code") != "the-code" || c.challenge != base64.RawURLEncoding.EncodeToString(sum[:]) || !strings.HasPrefix(r.PostFormValue("redirect_uri"), "http://localhost:419") {
+		if r.PostFormValue("code") != "the-code" || c.challenge != base64.RawURLEncoding.EncodeToString(sum[:]) || r.PostFormValue("redirect_uri") != "http://localhost:41899/callback" {
 			refuse()
 			return
 		}

@@ -58,8 +58,9 @@ func TestKill(t *testing.T) {
 	load.end()
 
 	for _, s := range []*client.Session{own, agent} {
-		k.usable(s)
+		k.usable(s, patience)
 	}
+	k.b.mustd("", "resume")
 	k.online(before)
 	if now := k.machines(before); now != machines {
 		t.Errorf("the machines were\n%s and are\n%s", machines, now)
@@ -131,7 +132,13 @@ func (k *killer) round(n int, s *client.Session) {
 		k.pause(100 * time.Millisecond)
 		k.b.startRelay()
 	}
-	k.usable(s)
+	// It comes back by itself, but after a few failures only in a minute; so most
+	// rounds have it try at once.
+	patient := time.Second
+	if n%10 == 0 {
+		patient = 20 * time.Second
+	}
+	k.usable(s, patient)
 	if k.t.Failed() {
 		k.t.Logf("this was round %d", n)
 	}
@@ -175,8 +182,9 @@ func (k *killer) age() {
 	k.b.write(name, string(text))
 }
 
-// usable waits until a session works again.
-func (k *killer) usable(s *client.Session) {
+// usable waits until a session works again; after a while of patience the daemon
+// is told not to wait for its next attempt.
+func (k *killer) usable(s *client.Session, patient time.Duration) {
 	k.t.Helper()
 	start := time.Now()
 	eventually(k.t, "using the session after a kill", func() error {
@@ -191,8 +199,7 @@ func (k *killer) usable(s *client.Session) {
 		if err != nil && !passing(err) && !errors.Is(err, context.DeadlineExceeded) {
 			k.t.Fatalf("the session is lost: %v", err)
 		}
-		if err != nil && time.Since(start) > 4*time.Second {
-			// It comes back by itself, but after many failures only in a minute.
+		if err != nil && time.Since(start) > patient {
 			k.b.farhandd("", "resume")
 		}
 		return err

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -40,6 +41,14 @@ func run(m *testing.M) (code int, err error) {
 	for _, name := range []string{"farhand", "farhandd", "farhand-relay"} {
 		if _, err := os.Stat(program(name)); err != nil {
 			return 1, fmt.Errorf("FARHAND_TEST_BIN: %w; make build makes it", err)
+		}
+	}
+	// Most tests wait for pauses between attempts most of the time, so more of
+	// them than there are processors run at once, unless the caller says how many.
+	flag.Parse()
+	if p := flag.Lookup("test.parallel"); p.Value.String() == p.DefValue {
+		if err := flag.Set("test.parallel", "4"); err != nil {
+			return 1, err
 		}
 	}
 	code = m.Run()
