@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"farhand/internal/backoff"
+	"farhand/wire"
 )
 
 // DeviceRequest is what a device says about itself when it asks to be paired.
@@ -116,7 +117,7 @@ func (p Pending) check() error {
 	if p.DeviceCode == "" || len(p.DeviceCode) > maxToken {
 		return errors.New("no usable device_code")
 	}
-	if p.UserCode == "" || len(p.UserCode) > 64 || printable(p.UserCode) != p.UserCode {
+	if p.UserCode == "" || len(p.UserCode) > 64 || !wire.Plain(p.UserCode) {
 		return errors.New("no usable user_code")
 	}
 	for _, link := range []string{p.VerificationURI, p.VerificationURIComplete} {
@@ -124,7 +125,7 @@ func (p Pending) check() error {
 			continue
 		}
 		u, err := url.Parse(link)
-		if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || len(link) > 1024 || printable(link) != link {
+		if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || len(link) > 1024 || !wire.Plain(link) {
 			return errors.New("no usable verification_uri")
 		}
 	}

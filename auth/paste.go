@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"golang.org/x/oauth2"
+
+	"farhand/wire"
 )
 
 // RedirectURI is where the browser is sent after consent. Nobody listens there:
@@ -95,7 +97,7 @@ func parseRedirect(pasted, state string) (string, error) {
 	case reason == "access_denied":
 		return "", ErrDenied
 	case reason != "":
-		return "", &TokenError{Status: 302, Code: printable(reason), Detail: printable(values.Get("error_description"))}
+		return "", &TokenError{Status: 302, Code: wire.Clean(reason, maxShown), Detail: wire.Clean(values.Get("error_description"), maxShown)}
 	case values.Get("code") == "":
 		return "", errors.New("the pasted address has no code: paste all of it")
 	}

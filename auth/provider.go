@@ -25,6 +25,8 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	"farhand/wire"
 )
 
 // What the AutoGPT platform and our relay register for devices.
@@ -208,27 +210,16 @@ func (a answer) failure() error {
 	if !said || a.status < 400 || a.status >= 500 || a.status == http.StatusTooManyRequests || a.status == http.StatusRequestTimeout {
 		return fmt.Errorf("the platform answered HTTP %d", a.status)
 	}
-	e := &TokenError{Status: a.status, Code: printable(doc.Error), Detail: printable(doc.Description)}
+	e := &TokenError{Status: a.status, Code: wire.Clean(doc.Error, maxShown), Detail: wire.Clean(doc.Description, maxShown)}
 	if detail, ok := doc.Detail.(string); ok && e.Detail == "" {
-		e.Detail = printable(detail)
+		e.Detail = wire.Clean(detail, maxShown)
 	}
 	return e
 }
 
-// printable is text of the platform that a person or a log may see.
-func printable(s string) string {
-	const most = 200
-	clean := strings.Map(func(r rune) rune {
-		if r < ' ' || r >= 0x7f && r < 0xa0 {
-			return -1
-		}
-		return r
-	}, s)
-	if runes := []rune(clean); len(runes) > most {
-		clean = string(runes[:most])
-	}
-	return clean
-}
+// maxShown bounds, in characters, what a person or a log sees of the platform's
+// own words.
+const maxShown = 200
 
 // invalidGrant says whether a token endpoint refused the grant itself, in the
 // words of RFC 6749 or of the AutoGPT platform.

@@ -6,32 +6,17 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 
 	"farhand/wire"
 )
 
-// Clean makes a string that a device reports about itself fit to be shown: cut
-// at the first NUL (some instruments pad with them), without control and
-// format characters, without < and >, trimmed, and at most
-// wire.MaxDeviceString characters long.
+// Clean is wire.Clean for what a device reports about itself: cut at the first
+// NUL, since some instruments pad with them, and at wire.MaxDeviceString
+// characters.
 func Clean(s string) string {
 	s, _, _ = strings.Cut(s, "\x00")
-	var b strings.Builder
-	n := 0
-	for _, r := range strings.ToValidUTF8(s, "") {
-		if n == wire.MaxDeviceString {
-			break
-		}
-		switch {
-		case r == '<', r == '>', unicode.IsControl(r), unicode.Is(unicode.Cf, r), unicode.Is(unicode.Zl, r), unicode.Is(unicode.Zp, r), unicode.Is(unicode.Co, r):
-			continue
-		}
-		b.WriteRune(r)
-		n++
-	}
-	return strings.TrimSpace(b.String())
+	return wire.Clean(s, wire.MaxDeviceString)
 }
 
 // maxIDPart bounds what one string of a device adds to an id. Real serial

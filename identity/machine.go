@@ -227,7 +227,7 @@ func boardModel(root string) string {
 			continue
 		}
 		b, _, _ = bytes.Cut(b, []byte{0})
-		if s := clean(string(b), wire.MaxDeviceString); s != "" {
+		if s := wire.Clean(string(b), wire.MaxDeviceString); s != "" {
 			return s
 		}
 	}

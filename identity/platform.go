@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"unicode"
 
 	"farhand/wire"
 )
@@ -45,33 +44,13 @@ func arch(goarch string) (string, error) {
 // format characters, "<" and ">", at most 128 characters. An empty one becomes
 // the host name, and that failing "farhand".
 func DisplayName(name string) string {
-	if name = clean(name, wire.MaxDisplayName); name != "" {
+	if name = wire.Clean(name, wire.MaxDisplayName); name != "" {
 		return name
 	}
 	if host, err := os.Hostname(); err == nil {
-		if host = clean(host, wire.MaxDisplayName); host != "" {
+		if host = wire.Clean(host, wire.MaxDisplayName); host != "" {
 			return host
 		}
 	}
 	return "farhand"
-}
-
-// clean drops what HELLO may not carry (Unicode category C and the line
-// separators, angle brackets), trims spaces and cuts at max characters.
-func clean(s string, max int) string {
-	s = strings.Map(func(r rune) rune {
-		switch {
-		case r == '<' || r == '>' || r == '\u2028' || r == '\u2029':
-			return -1
-		case !unicode.In(r, unicode.L, unicode.M, unicode.N, unicode.P, unicode.S, unicode.Z):
-			return -1 // all of category C, unassigned characters included
-		default:
-			return r
-		}
-	}, strings.ToValidUTF8(s, ""))
-	s = strings.TrimSpace(s)
-	if runes := []rune(s); len(runes) > max {
-		s = strings.TrimSpace(string(runes[:max]))
-	}
-	return s
 }

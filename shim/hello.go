@@ -7,7 +7,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 
 	"github.com/google/uuid"
@@ -43,7 +42,7 @@ func (s *Shim) hello(ctx context.Context, kind wire.Channel, root string) (wire.
 // cleaned, and refuses what the platform would refuse.
 func completeHello(h *wire.Hello, kind wire.Channel, root string) error {
 	h.ProtocolVersion = wire.ProtocolVersion
-	h.DisplayName = cleanText(h.DisplayName, wire.MaxDisplayName)
+	h.DisplayName = wire.Clean(h.DisplayName, wire.MaxDisplayName)
 	h.AllowedRoot = nil
 	caps := make(wire.Capabilities, 0, len(h.Capabilities)+1)
 	if kind == wire.Control {
@@ -134,37 +133,14 @@ func eachDevice(h *wire.Hello, f func(*wire.HardwareDevice)) {
 	}
 }
 
-// forbiddenRune says whether the platform refuses r in names and paths of a
-// HELLO: angle brackets, Unicode category C (unassigned ones too), and the line
-// and paragraph separators.
-func forbiddenRune(r rune) bool {
-	switch r {
-	case '<', '>', '\u2028', '\u2029', utf8.RuneError:
-		return true
-	}
-	return !unicode.In(r, unicode.L, unicode.M, unicode.N, unicode.P, unicode.S, unicode.Z)
-}
-
-// cleanText drops what forbiddenRune names and cuts at max characters.
-func cleanText(s string, max int) string {
-	n := 0
-	return strings.TrimSpace(strings.Map(func(r rune) rune {
-		if forbiddenRune(r) || n >= max {
-			return -1
-		}
-		n++
-		return r
-	}, s))
-}
-
 // checkRootText says why a path can't be the allowed_root of a HELLO.
 func checkRootText(path string) error {
 	switch {
-	case strings.TrimSpace(path) == "" || !utf8.ValidString(path):
-		return errors.New("the path is blank or not UTF-8")
+	case strings.TrimSpace(path) == "":
+		return errors.New("the path is blank")
 	case utf8.RuneCountInString(path) > wire.MaxAllowedRoot:
 		return errors.New("the path is longer than the platform takes")
-	case strings.ContainsFunc(path, forbiddenRune):
+	case !wire.Plain(path):
 		return errors.New("the path has a character that the platform refuses")
 	}
 	return nil

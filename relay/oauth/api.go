@@ -406,7 +406,7 @@ func (s *Server) apiClaims(r *http.Request, who caller) (any, error) {
 func (s *Server) apiRevokeClaim(r *http.Request, who caller) (any, error) {
 	id := r.PathValue("id")
 	e := who.event()
-	e.Op, e.Subject = OpClaimRevoked, clean(id, maxName)
+	e.Op, e.Subject = OpClaimRevoked, wire.Clean(id, maxName)
 	if err := s.intend(e); err != nil {
 		return nil, err
 	}
@@ -441,7 +441,7 @@ func (s *Server) apiNewToken(r *http.Request, who caller) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	op := operator{Owner: who.Owner, Account: who.Name, Name: clean(in.Name, maxName), Ceiling: &c, Expires: in.Expires.Time}
+	op := operator{Owner: who.Owner, Account: who.Name, Name: wire.Clean(in.Name, maxName), Ceiling: &c, Expires: in.Expires.Time}
 	if in.Machines != nil {
 		ids, err := s.machineIDs(r.Context(), who, *in.Machines)
 		if err != nil {
@@ -526,7 +526,7 @@ func (s *Server) apiRevokeToken(r *http.Request, who caller) (any, error) {
 		return nil, notFound(err)
 	}
 	e := who.event()
-	e.Op, e.Subject = OpTokenRevoked, kind+"-"+clean(id, maxName)
+	e.Op, e.Subject = OpTokenRevoked, kind+"-"+wire.Clean(id, maxName)
 	if err := s.intend(e); err != nil {
 		return nil, err
 	}

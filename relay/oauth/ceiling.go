@@ -62,7 +62,7 @@ func checkCeiling(c wire.Ceiling) (wire.Ceiling, error) {
 				continue
 			}
 			if len(one) > 64 || !validCapability(one) {
-				return c, badArgument("%q is no capability that can be allowed", clean(string(one), 64))
+				return c, badArgument("%q is no capability that can be allowed", wire.Clean(string(one), 64))
 			}
 			out = append(out, one)
 		}

@@ -74,8 +74,8 @@ func (s *Server) redeemClaim(r *http.Request, p map[string]string) (issued, erro
 	if err != nil {
 		return issued{}, err
 	}
-	grant := approved{Name: c.Name, Display: clean(p["display_name"], wire.MaxDisplayName),
-		Board: clean(p["board"], wire.MaxDeviceString), Ceiling: c.Ceiling, At: at}
+	grant := approved{Name: c.Name, Display: wire.Clean(p["display_name"], wire.MaxDisplayName),
+		Board: wire.Clean(p["board"], wire.MaxDeviceString), Ceiling: c.Ceiling, At: at}
 	who := Event{Op: OpClaimRedeemed, Owner: open.owner, Machine: id, Subject: c.ID, Family: c.Family, Address: shownAddress(r)}
 	if err := s.intend(who); err != nil {
 		return issued{}, err

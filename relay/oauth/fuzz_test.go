@@ -101,9 +101,9 @@ func FuzzClean(f *testing.F) {
 	f.Add("a<b>\x00\u202e\xff", 3)
 	f.Fuzz(func(t *testing.T, s string, limit int) {
 		limit = max(0, min(limit, 200))
-		got := clean(s, limit)
+		got := wire.Clean(s, limit)
 		if strings.ContainsAny(got, "<>\x00\u202e\n") || len([]rune(got)) > limit {
-			t.Fatalf("clean(%q) = %q", s, got)
+			t.Fatalf("wire.Clean(%q) = %q", s, got)
 		}
 	})
 }

@@ -21,23 +21,6 @@ func validMachineID(s string) bool {
 	return len(s) <= wire.MaxMachineID && machineID.MatchString(s)
 }
 
-// clean makes a string that somebody else chose fit to be shown: no control or
-// format characters, no angle brackets, at most limit characters.
-func clean(s string, limit int) string {
-	var b strings.Builder
-	n := 0
-	for _, r := range s {
-		if r == utf8.RuneError || r == '<' || r == '>' || !unicode.IsPrint(r) {
-			continue
-		}
-		if n++; n > limit {
-			break
-		}
-		b.WriteRune(r)
-	}
-	return strings.TrimSpace(b.String())
-}
-
 // maxName is the most characters of a machine's or an account's name.
 const maxName = 64
 

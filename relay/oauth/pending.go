@@ -129,9 +129,9 @@ func (s *Server) deviceAuthorization(r *http.Request) (any, error) {
 	rec := pending{
 		ClientID:  p["client_id"],
 		MachineID: p["machine_id"],
-		Display:   clean(p["display_name"], wire.MaxDisplayName),
-		Board:     clean(p["board"], wire.MaxDeviceString),
-		Suffix:    clean(p["serial_suffix"], 16),
+		Display:   wire.Clean(p["display_name"], wire.MaxDisplayName),
+		Board:     wire.Clean(p["board"], wire.MaxDeviceString),
+		Suffix:    wire.Clean(p["serial_suffix"], 16),
 		Wants:     wants(p["capabilities"]),
 		Address:   shownAddress(r),
 		Asked:     asked,

@@ -6,7 +6,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 
 	"farhand/wire"
@@ -165,7 +164,7 @@ func (r *rawHello) problem(channel wire.Channel) string {
 	switch {
 	case !machineIDPattern.MatchString(r.MachineID):
 		return "machine_id"
-	case r.DisplayName != nil && (utf8.RuneCountInString(*r.DisplayName) > wire.MaxDisplayName || !plain(*r.DisplayName)):
+	case r.DisplayName != nil && (utf8.RuneCountInString(*r.DisplayName) > wire.MaxDisplayName || !wire.Plain(*r.DisplayName)):
 		return "display_name"
 	case r.Platform != "darwin" && r.Platform != "linux" && r.Platform != "windows" && r.Platform != "wsl2":
 		return "platform"
@@ -191,21 +190,10 @@ func (r *rawHello) problem(channel wire.Channel) string {
 	case channel == wire.Control && root != nil:
 		return "allowed_root must be null"
 	case channel == wire.Data && (root == nil || strings.TrimSpace(*root) == "" ||
-		utf8.RuneCountInString(*root) > wire.MaxAllowedRoot || !plain(*root)):
+		utf8.RuneCountInString(*root) > wire.MaxAllowedRoot || !wire.Plain(*root)):
 		return "allowed_root"
 	}
 	return ""
-}
-
-// plain says whether s has no markup and no control, format, private or
-// unassigned characters.
-func plain(s string) bool {
-	for _, r := range s {
-		if r == '<' || r == '>' || r == 0x2028 || r == 0x2029 || unicode.Is(unicode.C, r) {
-			return false
-		}
-	}
-	return utf8.ValidString(s)
 }
 
 func features(list []string) bool {
