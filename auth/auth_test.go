@@ -645,6 +645,26 @@ func TestImportFile(t *testing.T) {
 	}
 }
 
+func TestTokenTimes(t *testing.T) {
+	want := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
+	for _, at := range []string{`"2026-05-01T12:00:00Z"`, `"2026-05-01T14:00:00+02:00"`, `"2026-05-01T12:00:00.000000"`, `1777636800`, `1777636800.0`} {
+		got, err := ParseTokens([]byte(`{"access_token":"a","refresh_token":"r","access_token_expires_at":` + at + `}`))
+		if err != nil || !got.Expires.Equal(want) {
+			t.Errorf("%s is read as %s, %v", at, got.Expires, err)
+		}
+	}
+	for _, at := range []string{`null`, `""`} {
+		if got, err := ParseTokens([]byte(`{"access_token":"a","access_token_expires_at":` + at + `}`)); err != nil || !got.Expires.IsZero() {
+			t.Errorf("%s is read as %s, %v", at, got.Expires, err)
+		}
+	}
+	for _, at := range []string{`"soon"`, `-1`, `1e300`, `true`, `{}`} {
+		if _, err := ParseTokens([]byte(`{"access_token":"a","access_token_expires_at":` + at + `}`)); err == nil {
+			t.Errorf("%s is taken", at)
+		}
+	}
+}
+
 // rotating is a platform with strict rotation: a refresh token works once.
 type rotating struct {
 	mu        sync.Mutex
@@ -699,6 +719,8 @@ func TestSingleFlight(t *testing.T) {
 	store := NewStore(t.TempDir(), base, "")
 	source := newSource(t, platform, store, Tokens{AccessToken: "a0", RefreshToken: "r0"})
 	platform.stored = func() string { stored, _ := store.Load(); return stored.AccessToken }
+	renewed := 0
+	source.OnRenewed(func() { renewed++ })
 	for round := range 5 {
 		stale := fmt.Sprint("a", round)
 		var wg sync.WaitGroup
@@ -716,8 +738,8 @@ func TestSingleFlight(t *testing.T) {
 		}
 		wg.Wait()
 	}
-	if platform.n != 5 || platform.reused != 0 {
-		t.Errorf("%d refreshes, %d reuses", platform.n, platform.reused)
+	if platform.n != 5 || platform.reused != 0 || renewed != 5 {
+		t.Errorf("%d refreshes, %d reuses, told of %d", platform.n, platform.reused, renewed)
 	}
 }
 

@@ -40,6 +40,7 @@ type Source struct {
 	failed   error // the last refresh, if it failed in passing
 	failedAt time.Time
 	closed   bool
+	renewed  func()
 }
 
 // flight is one refresh.
@@ -71,6 +72,14 @@ func (s *Source) Close() error {
 	impatience.Stop()
 	s.cancel()
 	return nil
+}
+
+// OnRenewed has f called whenever the platform gave a new pair, once that is on
+// the disk. f must be quick and must not call the Source.
+func (s *Source) OnRenewed(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.renewed = f
 }
 
 // set is called with mu held, or before anybody else has s.
@@ -272,6 +281,9 @@ func (s *Source) renewal() error {
 	s.unsaved = nil
 	s.set(*fresh)
 	s.log.Info("access token renewed", "expires", fresh.Expires)
+	if s.renewed != nil {
+		s.renewed()
+	}
 	return nil
 }
 

@@ -47,9 +47,22 @@ func NewStore(dir, issuer, credentials string) *Store {
 type tokensFile struct {
 	AccessToken  string `json:"access_token,omitempty"`
 	RefreshToken string `json:"refresh_token,omitempty"`
-	ExpiresAt    string `json:"access_token_expires_at,omitempty"`
+	ExpiresAt    moment `json:"access_token_expires_at,omitempty"`
 	Issuer       string `json:"issuer,omitempty"`
 	Seed         string `json:"seed_sha256,omitempty"` // of the credential that was there
+}
+
+// moment is a date-time as it stands in a file, where tools also write seconds
+// since the epoch.
+type moment string
+
+func (m *moment) UnmarshalJSON(b []byte) error {
+	var seconds float64
+	if json.Unmarshal(b, &seconds) == nil && seconds > 0 && seconds < 1<<40 {
+		*m = moment(time.UnixMilli(int64(seconds * 1000)).UTC().Format(time.RFC3339Nano))
+		return nil
+	}
+	return json.Unmarshal(b, (*string)(m))
 }
 
 // ParseTokens reads {"access_token", "refresh_token", "access_token_expires_at"};
@@ -66,7 +79,7 @@ func parseTokens(data []byte) (Tokens, tokensFile, error) {
 	}
 	t := Tokens{AccessToken: f.AccessToken, RefreshToken: f.RefreshToken}
 	if f.ExpiresAt != "" {
-		if t.Expires = parseTime(f.ExpiresAt); t.Expires.IsZero() {
+		if t.Expires = parseTime(string(f.ExpiresAt)); t.Expires.IsZero() {
 			return Tokens{}, f, errors.New("access_token_expires_at is no date-time")
 		}
 	}
@@ -144,7 +157,7 @@ func (s *Store) Save(t Tokens) error {
 	}
 	f := tokensFile{AccessToken: t.AccessToken, RefreshToken: t.RefreshToken}
 	if !t.Expires.IsZero() {
-		f.ExpiresAt = t.Expires.UTC().Round(time.Millisecond).Format(time.RFC3339Nano)
+		f.ExpiresAt = moment(t.Expires.UTC().Round(time.Millisecond).Format(time.RFC3339Nano))
 	}
 	return s.write(f)
 }

@@ -72,6 +72,14 @@ func TestAbsentDiffersFromEmpty(t *testing.T) {
 	}
 }
 
+// A table with nothing in it, as when all its lines are commented out, is none.
+func TestEmptyTable(t *testing.T) {
+	c, err := Load(input(t, "[limits]\n[shell]\n"))
+	if err != nil || c.ShellEnabled || c.Limits.MaxConcurrent != 4 {
+		t.Errorf("%+v, %v", c, err)
+	}
+}
+
 func TestRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		file string
@@ -80,6 +88,8 @@ func TestRefused(t *testing.T) {
 		says string
 	}{
 		"unknown key":         {file: "[shell]\nenable = true\n", key: "shell.enable", says: "shell.enabled"},
+		"unknown table":       {file: "[shel]\n", key: "shel"},
+		"table for a key":     {file: "[sim]\n", key: "sim", says: "true or false"},
 		"unknown variable":    {env: []string{"FARHAND_SHELL_ENABLE=1"}, key: "FARHAND_SHELL_ENABLE", says: "FARHAND_SHELL_ENABLED"},
 		"plain remote http":   {file: "platform_url = \"http://example.org\"", key: "platform_url", says: "https"},
 		"plain remote ws":     {file: "platform_url = \"ws://192.0.2.1:80\"", key: "platform_url", says: "https"},

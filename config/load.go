@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -99,6 +100,9 @@ func loadFile(k *koanf.Koanf, in Input) (string, error) {
 	}
 	merged := make(map[string]any)
 	for name, value := range read.All() {
+		if table, ok := value.(map[string]any); ok && len(table) == 0 && isTable(name) {
+			continue
+		}
 		key, ok := findKey(name)
 		if !ok {
 			return "", unknown(path, name, keyNames())
@@ -110,6 +114,11 @@ func loadFile(k *koanf.Koanf, in Input) (string, error) {
 		merged[name] = v
 	}
 	return path, k.Load(confmap.Provider(merged, "."), nil)
+}
+
+// isTable says whether keys lie below name.
+func isTable(name string) bool {
+	return slices.ContainsFunc(Keys(), func(k Key) bool { return strings.HasPrefix(k.Name, name+".") })
 }
 
 // foreign are variables of the sister programs, which may stand in the same

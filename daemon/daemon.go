@@ -177,8 +177,18 @@ func (d *daemon) openAuth() error {
 	}
 	d.provider = &auth.Provider{Base: base, ClientID: d.config.OAuthClientID, HTTP: d.http, Log: d.log}
 	d.store = auth.NewStore(d.config.StateDir, base, credentialsDir(d.opts.Environ))
-	d.source, err = auth.NewSource(d.provider, d.store)
-	return err
+	if d.source, err = auth.NewSource(d.provider, d.store); err != nil {
+		return err
+	}
+	d.source.OnRenewed(func() { d.note(audit.OpTokenRefreshed) })
+	return nil
+}
+
+// note records what has happened already, and so can't be refused.
+func (d *daemon) note(op string, details ...audit.Field) {
+	if err := d.audit.Append(audit.Entry{Op: op, Details: details, Result: audit.Result{OK: true}}); err != nil {
+		d.log.Error("audit record failed", "op", op, "error", err)
+	}
 }
 
 func (d *daemon) shimConfig() shim.Config {
@@ -387,6 +397,7 @@ func suffix(serial string) string {
 func (d *daemon) showPending(p auth.Pending) {
 	shown := PairingStatus{UserCode: p.UserCode, VerificationURI: p.VerificationURI, VerificationURIComplete: p.VerificationURIComplete, ExpiresAt: p.Expires}
 	d.setPairing(&shown)
+	d.note(audit.OpPairingStarted)
 	d.setState(StatePairing, "waits to be approved: farhand approve "+p.UserCode)
 	if err := showCode(d.opts.Screen, shown, time.Now()); err != nil {
 		d.log.Warn("the pairing code could not be shown", "error", err)
@@ -409,6 +420,7 @@ func (d *daemon) login(b []byte) error {
 	if err := d.source.Adopt(tokens); err != nil {
 		return err
 	}
+	d.note(audit.OpPaired)
 	d.poke()
 	return nil
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -179,9 +181,7 @@ func (s *session) execute(ctx context.Context, c *shim.Call, r wire.ExecuteComma
 	details := func(dir string, t shell.Trace) []audit.Field {
 		keys := t.EnvKeys
 		if keys == nil {
-			for k := range r.Env {
-				keys = append(keys, k)
-			}
+			keys = slices.Sorted(maps.Keys(r.Env))
 		}
 		return []audit.Field{
 			audit.StringOrNull("command", r.Command), argvField(r.Argv), audit.String("shell", t.Shell), audit.String("cwd", dir),
@@ -344,12 +344,23 @@ func (s *session) record(c *shim.Call, path string, details []audit.Field, took 
 	switch code := wire.CodeOf(err); code {
 	case wire.PathOutsideAllowedRoot, wire.PathInvalidChars, wire.PathReservedName:
 		entry.Op = audit.OpJailViolation
-		entry.Details = []audit.Field{audit.String("code", string(code)), audit.String("path", path), audit.String("attempted_op", string(c.Type))}
+		entry.Details = []audit.Field{audit.String("code", string(code)), audit.String("path", violated(err, path)), audit.String("attempted_op", string(c.Type))}
 	}
 	if err := s.d.audit.Append(entry); err != nil {
 		return notRecorded(err)
 	}
 	return nil
+}
+
+// violated is the path that broke out: of a move either end may be the one.
+func violated(err error, path string) string {
+	details := wire.AsError(err).Details
+	for _, key := range []string{"dst", "src"} {
+		if p, ok := details[key].(string); ok {
+			return p
+		}
+	}
+	return path
 }
 
 // notRecorded refuses what can't be recorded.

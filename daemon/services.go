@@ -78,15 +78,26 @@ func open(ctx context.Context, o Options) (_ *services, err error) {
 	}
 	d.closers = append(d.closers, lock)
 	for _, step := range []func(context.Context, Options) error{
-		d.openRoots, d.openIdentity, d.openAudit, d.openGrants, d.openShell, d.openHardware, d.openLLM,
+		d.openIdentity, d.openAudit, d.openRoots, d.openGrants, d.openShell, d.openHardware, d.openLLM,
 	} {
 		if err := step(ctx, o); err != nil {
-			return nil, err
+			return nil, errors.Join(err, d.recordFailedStart(err))
 		}
 	}
 	caps := []wire.Capability(d.capabilities())
 	d.ceiling = wire.Ceiling{Capabilities: &caps, Roots: &o.Config.Roots}
 	return d, nil
+}
+
+// recordFailedStart leaves a record of a start that came to nothing, once there
+// is a log to leave it in.
+func (d *services) recordFailedStart(cause error) error {
+	if d.audit == nil {
+		return nil
+	}
+	return d.audit.Append(audit.Entry{
+		Op: audit.OpPreflightFailed, Details: []audit.Field{audit.String("reason", cause.Error())}, Result: audit.ResultOf(cause, 0),
+	})
 }
 
 // Close closes all parts, the last made first.

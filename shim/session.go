@@ -196,8 +196,10 @@ func (s *Session) stop(wait time.Duration, cause error) bool {
 }
 
 // revive makes sure that the session's socket is up or coming up: the platform
-// asks for a session when it sees no socket of it.
+// asks for a session when it sees no socket of it. The session isn't idle: what
+// it is wanted for comes next.
 func (s *Session) revive() {
+	s.touch()
 	if k := s.current.Load(); k != nil {
 		k.conn.Probe(probeWait)
 	}

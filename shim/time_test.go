@@ -98,6 +98,20 @@ func TestIdleSessionIsReaped(t *testing.T) {
 	})
 }
 
+// TestRestoredIsNotIdle: a session that the platform has just asked for again
+// isn't taken away before its first request.
+func TestRestoredIsNotIdle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newBubbleRig(t)
+		control := r.start()
+		data, b := r.data(control, "s")
+		faketime.Advance(599 * time.Second)
+		decodeTo[wire.SessionBinding](t, control.Call(wire.TRestoreSession, wire.RestoreSession{SessionID: "s", RootGrant: b.RootGrant}), wire.TSessionRestored)
+		faketime.Advance(90 * time.Second) // several rounds of the reaper
+		data.Call(wire.TFileStat, wire.FileStat{Path: "x"})
+	})
+}
+
 // TestLongRequestIsNotIdle: a request in flight keeps its session.
 func TestLongRequestIsNotIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

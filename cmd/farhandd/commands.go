@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"farhand/config"
 	"farhand/daemon"
@@ -99,6 +100,11 @@ Exit status: 0 clean stop, 1 failure, 2 usage, 77 login needed, 78 configuration
 		SilenceErrors:     true,
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: false},
 	}
+	// --limits.max_concurrent is --limits-max-concurrent: the key's own spelling
+	// will do.
+	root.SetGlobalNormalizationFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+		return pflag.NormalizedName(strings.NewReplacer(".", "-", "_", "-").Replace(name))
+	})
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.PersistentFlags().StringVar(&o.file, "config", "", "configuration `file`")
 	for _, k := range config.Keys() {
