@@ -93,6 +93,9 @@ type Authority interface {
 type Sockets interface {
 	// Online says whether the machine's control socket is up.
 	Online(owner, machineID string) bool
+	// Hello is the machine's last HELLO while Authority.Seen has not kept it yet,
+	// nil afterwards.
+	Hello(owner, machineID string) *wire.Hello
 	// RevokeFamily ends every socket of a token family with SESSION_REVOKED
 	// user_revoked and 4428.
 	RevokeFamily(owner, family string)

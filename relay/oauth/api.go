@@ -194,7 +194,11 @@ func (s *Server) machineJSON(m access.Machine) machineJSON {
 		Approval: m.Approval, ApprovedAt: m.ApprovedAt, LastSeen: timeOrNull(m.LastSeen),
 		Capabilities: wire.Capabilities{}, Devices: []wire.HardwareDevice{},
 	}
-	if h := m.Hello; h != nil {
+	h, fresh := m.Hello, s.sockets().Hello(m.Owner, m.ID)
+	if fresh != nil {
+		h, out.LastSeen = fresh, timeOrNull(now())
+	}
+	if h != nil {
 		if h.DisplayName != "" {
 			out.Display = h.DisplayName
 		}

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"farhand/relay/store"
+	"farhand/wire"
 )
 
 const (
@@ -114,6 +115,7 @@ func (f *fixture) recorded(op string) []Event {
 type sockets struct {
 	mu    sync.Mutex
 	calls []string
+	hello *wire.Hello // of the machine "online"
 }
 
 func (k *sockets) note(what ...string) {
@@ -130,6 +132,12 @@ func (k *sockets) take() []string {
 	return c
 }
 
+func (k *sockets) Hello(owner, machine string) *wire.Hello {
+	if machine != "online" {
+		return nil
+	}
+	return k.hello
+}
 func (k *sockets) Online(owner, machine string) bool       { return machine == "online" }
 func (k *sockets) RevokeFamily(owner, family string)       { k.note("family", family) }
 func (k *sockets) RevokeMachine(owner, machine string)     { k.note("machine", machine) }

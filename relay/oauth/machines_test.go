@@ -46,6 +46,11 @@ func TestMachineAPI(t *testing.T) {
 	if a = f.want(get("/api/machines/online"), 200); a.str("name") != "bench-pi-2" || a.json["online"] != true {
 		t.Fatalf("%s", a.body)
 	}
+	f.sockets.hello = &hello
+	if a = f.want(get("/api/machines/online"), 200); a.str("arch") != "arm64" || a.str("last_seen") == "" {
+		t.Fatalf("a HELLO that is not kept yet: %s", a.body)
+	}
+	f.sockets.hello = nil
 	f.apiError(get("/api/machines/bench"), 409, "MACHINE_AMBIGUOUS")
 	if a = get("/api/machines/bench"); !strings.Contains(a.body, `"candidates":["bench-pi","bench-pi-2"]`) {
 		t.Fatalf("%s", a.body)

@@ -47,6 +47,7 @@ func newPages() *pages {
 // page is what every template gets.
 type page struct {
 	Title      string
+	Host       string // where the browser should think it is
 	Style      template.CSS
 	Problem    string
 	Account    string // who is signed in
@@ -91,20 +92,30 @@ func offer(caps []wire.Capability) ticks {
 		caps = known
 	}
 	var t ticks
+	var risky []tick
 	for _, c := range caps {
-		one := tick{Value: c, Label: labels[c], Ticked: true}
-		if one.Label == "" {
-			one.Label = string(c)
-		}
+		one := tick{Value: c, Label: label(c), Ticked: true}
 		switch c {
 		case wire.Shell:
 			one.Ticked, one.Warning = false, shellWarning
 		case wire.ComputerUse, wire.Recording:
 			one.Ticked = false
 		}
-		t.Ticks = append(t.Ticks, one)
+		if one.Ticked {
+			t.Ticks = append(t.Ticks, one)
+		} else {
+			risky = append(risky, one)
+		}
 	}
+	t.Ticks = append(t.Ticks, risky...)
 	return t
+}
+
+func label(c wire.Capability) string {
+	if text := labels[c]; text != "" {
+		return text
+	}
+	return string(c)
 }
 
 // chosen keeps what the owner filled in when a form is shown again.
@@ -259,7 +270,8 @@ func (s *Server) form(v visitor, purpose, subject string) string {
 }
 
 func (s *Server) page(v visitor, title, purpose, subject string) page {
-	p := page{Title: title, Style: s.pages.style, Form: s.form(v, purpose, subject)}
+	_, host, _ := strings.Cut(s.public, "://")
+	p := page{Title: title, Host: host, Style: s.pages.style, Form: s.form(v, purpose, subject)}
 	if v.session != nil {
 		p.Account, p.LogoutForm = v.session.Account, s.form(v, "logout", "")
 	}
@@ -275,8 +287,8 @@ type refusedForm struct {
 // readForm takes a form that came from our own page in this browser: our
 // origin, and (checked by the caller through ours) our proof.
 func (s *Server) readForm(r *http.Request) (url.Values, *refusedForm) {
-	origin := r.Header.Get("Origin")
-	if subtle.ConstantTimeCompare([]byte(origin), []byte(s.public)) != 1 {
+	origin := r.Header.Values("Origin")
+	if len(origin) != 1 || subtle.ConstantTimeCompare([]byte(origin[0]), []byte(s.public)) != 1 {
 		return nil, &refusedForm{http.StatusForbidden, fmt.Sprintf("This form didn't come from %s. Open that address and try again.", s.public)}
 	}
 	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))

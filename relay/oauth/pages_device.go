@@ -5,7 +5,10 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"time"
+
+	"farhand/wire"
 )
 
 func (s *Server) devicePage(w http.ResponseWriter, r *http.Request) {
@@ -130,15 +133,29 @@ func (s *Server) decidePost(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if !d.approve {
-		s.message(w, r, http.StatusOK, s.page(v, "Denied", "", ""), "The machine was told no.")
+		s.message(w, r, http.StatusOK, s.page(v, "Denied", "", ""), "The machine was told no, and nothing was allowed. You can close this page.")
 		return
 	}
+	s.showApproved(w, r, v, name, rec.Wants, d.ceiling)
+}
+
+// showApproved says what the owner allowed, so that a slip shows.
+func (s *Server) showApproved(w http.ResponseWriter, r *http.Request, v visitor, name string, wanted []wire.Capability, c wire.Ceiling) {
 	if name == "" {
 		name = "The machine"
 	}
-	s.message(w, r, http.StatusOK, s.page(v, "Approved", "", ""),
-		name+" is connected to this relay as yours. It goes on by itself within a few seconds.",
-		"What you allowed can be changed, and the machine removed, with the farhand command.")
+	data := struct {
+		page
+		Name    string
+		Allowed []string
+		NoShell bool
+	}{page: s.page(v, "Approved", "", ""), Name: name}
+	allowed := *c.Capabilities // the form always has the list
+	for _, one := range allowed {
+		data.Allowed = append(data.Allowed, label(one))
+	}
+	data.NoShell = slices.Contains(wanted, wire.Shell) && !slices.Contains(allowed, wire.Shell)
+	s.show(w, r, http.StatusOK, "approved", data)
 }
 
 type hidden struct{ Name, Value string }

@@ -11,10 +11,12 @@ import (
 func (s *Server) showLogin(w http.ResponseWriter, r *http.Request, status int, v visitor, next, name, problem string) {
 	p := s.page(v, "Sign in", "login", "")
 	p.Problem = problem
+	next = safeNext(next)
 	s.show(w, r, status, "login", struct {
 		page
 		Next, Name string
-	}{p, safeNext(next), name})
+		ToApprove  bool
+	}{p, next, name, strings.HasPrefix(next, "/device?")})
 }
 
 func (s *Server) loginPage(w http.ResponseWriter, r *http.Request) {
@@ -84,6 +86,8 @@ func (s *Server) logoutPost(w http.ResponseWriter, r *http.Request) {
 	s.seeOther(w, r, "/login")
 }
 
+const setupHelp = "A new one is printed when the relay starts, as long as it has no owner, and by “farhand-relay owner add NAME” on its host."
+
 func (s *Server) setupPage(w http.ResponseWriter, r *http.Request) {
 	v, q, ok := s.begin(w, r, "", nil)
 	if !ok {
@@ -100,8 +104,7 @@ func (s *Server) showSetup(w http.ResponseWriter, r *http.Request, status int, v
 			s.unavailable(w, r, v, err)
 			return
 		}
-		s.message(w, r, status, s.page(v, "Set up", "", ""), text,
-			"A new one is printed when the relay starts, as long as it has no owner, and by “farhand-relay owner add NAME” on its host.")
+		s.message(w, r, status, s.page(v, "Set up", "", ""), text, setupHelp)
 		return
 	}
 	p := s.page(v, "Set up", "setup", token)
@@ -139,7 +142,7 @@ func (s *Server) setupPost(w http.ResponseWriter, r *http.Request) {
 		case status == 0:
 			s.unavailable(w, r, v, err)
 		case errors.Is(err, errSetupToken):
-			s.message(w, r, status, s.page(v, "Set up", "", ""), text)
+			s.message(w, r, status, s.page(v, "Set up", "", ""), text, setupHelp)
 		default:
 			if !validName(name) {
 				name = ""

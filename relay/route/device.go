@@ -245,6 +245,9 @@ func (d *device) welcome(h hello) error {
 			err = m.take(d)
 		}
 	}
+	if err == nil && d.session == nil {
+		m.hello = &h.Hello
+	}
 	if err == nil {
 		d.lane.attach(d)
 	}
@@ -256,7 +259,7 @@ func (d *device) welcome(h hello) error {
 		d.session.announce()
 	} else {
 		m.announce()
-		m.remember(h.Hello)
+		m.remember()
 	}
 	return nil
 }

@@ -302,6 +302,27 @@ func TestTakeover(t *testing.T) {
 	until(t, "offline", func() bool { return !b.srv.Online(owner, machID) })
 }
 
+// What a machine offers is known as soon as it has its answer, however long
+// storing that takes.
+func TestHelloIsKnownAtOnce(t *testing.T) {
+	b := start(t)
+	b.auth.slow = make(chan struct{})
+	p, _ := b.dial("/ws/local-executor", devTok)
+	p.send(wire.Message{Type: wire.THello, ID: "h", Payload: helloFor(nil, wire.DirectoryBrowse, wire.Files)})
+	p.want(wire.THelloAck)
+	if h := b.srv.Hello(owner, machID); h == nil || !h.Capabilities.Has(wire.Files) {
+		t.Errorf("after the answer HELLO is %+v", h)
+	}
+	close(b.auth.slow)
+	until(t, "stored", func() bool { return b.srv.Hello(owner, machID) == nil })
+	if h := <-b.auth.seen; !h.Capabilities.Has(wire.Files) {
+		t.Errorf("stored is %+v", h)
+	}
+	if b.srv.Hello(owner, "nobody") != nil {
+		t.Error("somebody unknown said HELLO")
+	}
+}
+
 func TestFamilyIsBoundByItsFirstHello(t *testing.T) {
 	b := start(t)
 	b.auth.mu.Lock()

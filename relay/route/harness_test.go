@@ -43,6 +43,7 @@ type memAuthority struct {
 	bound     map[string]string
 	anchored  chan wire.Anchor
 	seen      chan wire.Hello
+	slow      chan struct{} // if set, Seen waits until it is closed
 }
 
 func newAuthority() *memAuthority {
@@ -120,6 +121,9 @@ func (a *memAuthority) Machines(_ context.Context, owner string) ([]access.Machi
 }
 
 func (a *memAuthority) Seen(_ context.Context, _, _ string, h wire.Hello) error {
+	if a.slow != nil {
+		<-a.slow
+	}
 	select {
 	case a.seen <- h:
 	default:

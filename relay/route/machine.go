@@ -205,10 +205,10 @@ func payloadOf(frame []byte) []byte {
 	return env.Payload
 }
 
-// remember has the HELLO stored, the newest one if several come at once.
-func (m *machine) remember(h wire.Hello) {
+// remember has m.hello stored, the newest one if several come at once. It stays
+// there until then, since whoever sees the machine online asks what it offers.
+func (m *machine) remember() {
 	m.mu.Lock()
-	m.hello = &h
 	start := !m.saving
 	m.saving = true
 	m.mu.Unlock()
@@ -219,7 +219,6 @@ func (m *machine) remember(h wire.Hello) {
 		for {
 			m.mu.Lock()
 			h := m.hello
-			m.hello = nil
 			if h == nil {
 				m.saving = false
 				m.mu.Unlock()
@@ -229,6 +228,11 @@ func (m *machine) remember(h wire.Hello) {
 			if err := m.srv.authority.Seen(m.srv.ctx, m.key.owner, m.key.id, *h); err != nil {
 				m.srv.log.Error("HELLO not stored", "machine", m.key.id, "error", err)
 			}
+			m.mu.Lock()
+			if m.hello == h {
+				m.hello = nil
+			}
+			m.mu.Unlock()
 		}
 	})
 }

@@ -315,6 +315,17 @@ func (s *Server) Online(owner, machineID string) bool {
 	return m != nil && m.online() != nil
 }
 
+// Hello implements access.Sockets.
+func (s *Server) Hello(owner, machineID string) *wire.Hello {
+	m := s.known(owner, machineID)
+	if m == nil {
+		return nil
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.hello
+}
+
 // RevokeFamily implements access.Sockets.
 func (s *Server) RevokeFamily(owner, family string) {
 	s.log.Info("token family revoked", "owner", owner, "family", family)
