@@ -1,6 +1,8 @@
 package oauth
 
 import (
+	"html"
+	"net/http/httptest"
 	"net/url"
 	"slices"
 	"strings"
@@ -175,6 +177,9 @@ func TestApprovalPage(t *testing.T) {
 			t.Errorf("no %q in:\n%s", want, page.body)
 		}
 	}
+	if strings.Index(page.body, `value="shell"`) < strings.Index(page.body, `value="hardware_gpio"`) {
+		t.Error("what is risky stands among the rest")
+	}
 	// Opening the link, even signed in, approves nothing.
 	f.oauthError(f.poll(device), "authorization_pending")
 	// Nor does a form without the comparison or without a decision; what was
@@ -190,8 +195,13 @@ func TestApprovalPage(t *testing.T) {
 		bad.Set("compared", "yes")
 		f.want(b.submit(page, "/device/decide", bad), 400)
 	}
-	f.want(b.submit(page, "/device/decide", url.Values{"decision": {"approve"}, "compared": {"yes"}, "cap": {"files", "hardware_gpio"},
+	a = f.want(b.submit(page, "/device/decide", url.Values{"decision": {"approve"}, "compared": {"yes"}, "cap": {"files", "hardware_gpio"},
 		"devices": {"gpio:*\r\n\r\nserial:usb-*\r\n"}, "roots": {"/data/work"}, "name": {"bench"}}), 200)
+	for _, want := range []string{"bench is connected", "<li>Files in its directories</li>\n<li>GPIO pins</li>\n</ul>", "you didn't allow the shell", "farhand revoke"} {
+		if !strings.Contains(html.UnescapeString(a.body), want) {
+			t.Errorf("no %q in:\n%s", want, a.body)
+		}
+	}
 	f.want(f.poll(device), 200)
 	m := f.want(f.do(request{method: "GET", path: "/api/machines/bench", bearer: login}), 200)
 	if !strings.Contains(m.body, `"approval":{"capabilities":["files","hardware_gpio"],"devices":[{"pattern":"gpio:*"},{"pattern":"serial:usb-*"}],"roots":["/data/work"]}`) {
@@ -329,5 +339,21 @@ func TestReadCode(t *testing.T) {
 	}
 	if slices.ContainsFunc([]rune(userCodeAlphabet), func(r rune) bool { return strings.ContainsRune("AEIOUY", r) }) {
 		t.Error("a vowel")
+	}
+}
+
+// A form from here has one origin; a second one is somebody's attempt.
+func TestOneOrigin(t *testing.T) {
+	f := open(t)
+	for _, c := range []struct {
+		origins []string
+		ok      bool
+	}{{[]string{publicURL}, true}, {[]string{publicURL, "https://evil.test"}, false}, {[]string{publicURL, publicURL}, false}, {nil, false}} {
+		r := httptest.NewRequest("POST", "/login", strings.NewReader("a=b"))
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		r.Header["Origin"] = c.origins
+		if _, refused := f.s.readForm(r); (refused == nil) != c.ok {
+			t.Errorf("%q: %v", c.origins, refused)
+		}
 	}
 }
