@@ -39,10 +39,9 @@ func TestCeilingConfig(t *testing.T) {
 	b := newBench(t)
 	b.tables = "[hardware]\nallow = [\"serial:sim-*\"]\ndeny = [\"serial:sim-echo\"]\n"
 	b.claim(everything)
-	e := b.owner.fails(255, wire.FeatureNotSupported, "exec", "--", "true")
-	if e.Details["capability"] != "shell" {
-		t.Errorf("details %v", e.Details)
-	}
+	b.owner.refuses("config", wire.CapabilityNotGranted, "exec", "--", "true")
+	b.sdkApproval(wire.Ceiling{Capabilities: &[]wire.Capability{wire.HardwareSerial}})
+	b.owner.refuses("config", wire.CapabilityNotGranted, "exec", "--", "true") // before the approval, which refuses it too
 	b.owner.fails(1, wire.HardwareNotFound, "serial", "read", echo)
 	b.owner.must("serial", "write", psu, `*CLS\n`)
 	list := parse[wire.HardwareListResponse](t, b.owner.must("devices", "--json"))

@@ -10,6 +10,7 @@ import (
 // The names of the ceilings in details.ceiling, in the order in which they are
 // asked: the first that refuses is the one reported.
 const (
+	ceilingConfig   = "config" // what the device doesn't even offer
 	ceilingApproval = "approval"
 	ceilingToken    = "token"
 	ceilingSession  = "session"

@@ -32,8 +32,14 @@ func unanswered(m wire.Method, after time.Duration) *wire.Error {
 		With("op", m.Request)
 }
 
-// notOffered says that the device itself doesn't offer what m needs.
+// notOffered says that the device itself doesn't offer what m needs: the first of
+// the four ceilings. The device answers with the same code on its own. What no
+// ceiling names it just can't do.
 func notOffered(m wire.Method) *wire.Error {
-	return wire.Errorf(wire.FeatureNotSupported, "the machine doesn't offer %s", m.Capability).
-		With("feature", m.Request).With("op", m.Request).With("capability", m.Capability).With("ceiling", "config")
+	if m.Capability != wire.HardwareFamily && !m.Capability.Approvable() {
+		return wire.Errorf(wire.FeatureNotSupported, "the machine doesn't offer %s", m.Capability).
+			With("feature", m.Request).With("op", m.Request)
+	}
+	return wire.Errorf(wire.CapabilityNotGranted, "the machine doesn't offer %s", m.Capability).
+		With("op", m.Request).With("capability", m.Capability).With("required_capability", m.Capability).With("ceiling", ceilingConfig)
 }

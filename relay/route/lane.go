@@ -314,8 +314,18 @@ func (l *lane) pump(out deliveries) deliveries {
 	return out
 }
 
+// device is the connection that is there, or nil.
+func (l *lane) device() *device {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.conn
+}
+
 // refused says why r may not be sent on the connection that is there.
 func (l *lane) refused(r *request) *wire.Error {
+	if !has(l.conn.offered, r.method.Capability) {
+		return notOffered(r.method)
+	}
 	if r.limits != nil {
 		if err := r.limits().check(r.method.Capability); err != nil {
 			return err

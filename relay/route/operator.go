@@ -1,6 +1,7 @@
 package route
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -201,9 +202,9 @@ func (op *operator) route(env wire.Envelope, frame *frameBuf) (*request, *lane, 
 	r := &request{method: method, payload: env.Payload, buf: frame, from: op, timeout: op.srv.timing.data}
 	r.deliver = func(res result) { op.settle(env, nil, res) }
 	var l *lane
+	var m *machine
 	var refused *wire.Error
 	if env.SessionID == "" {
-		var m *machine
 		if m, refused = op.machineFor(env, method); refused == nil {
 			l = &m.lane
 			r.limits = func() ceilings { return ceilings{approval: m.approved(), token: op.who.Ceiling} }
@@ -213,12 +214,17 @@ func (op *operator) route(env wire.Envelope, frame *frameBuf) (*request, *lane, 
 	} else {
 		var ses *session
 		if ses, refused = op.sessionFor(env); refused == nil {
-			l, r.limits = &ses.lane, ses.ceilings
+			l, m, r.limits = &ses.lane, ses.machine, ses.ceilings
 			ses.used.Store(time.Now().Unix())
 		}
 	}
 	if refused == nil {
-		refused = r.limits().check(method.Capability)
+		// The first ceiling that refuses is told, and the device's own is the first.
+		if d := cmp.Or(l.device(), m.online()); d != nil && !has(d.offered, method.Capability) {
+			refused = notOffered(method)
+		} else {
+			refused = r.limits().check(method.Capability)
+		}
 	}
 	if refused != nil {
 		return nil, nil, refused

@@ -27,10 +27,6 @@ func (a *app) hint(code wire.Code, details map[string]any) string {
 		return "farhand machines shows which are paired"
 	case loginRequired:
 		return "sign in with your own name and passphrase: farhand login URL"
-	case wire.FeatureNotSupported:
-		if text("capability") == string(wire.Shell) {
-			return "the machine's own configuration turns the shell on: shell.enabled = true"
-		}
 	case wire.MachineAmbiguous, wire.HardwareAmbiguous:
 		if list := texts(details["candidates"]); len(list) > 0 {
 			return "one of: " + strings.Join(list, ", ")
