@@ -9,12 +9,12 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"farhand/audit"
 	"farhand/device"
 	"farhand/files"
 	"farhand/grant"
+	"farhand/llm"
 	"farhand/shell"
 	"farhand/shim"
 	"farhand/wire"
@@ -226,24 +226,21 @@ func (s *session) complete(ctx context.Context, c *shim.Call, r wire.LocalLLMCom
 		return nil, wire.Errorf(wire.CapabilityNotGranted, "the local model is off on this machine; its owner turns it on with llm.enabled").
 			With("capability", string(wire.LocalLLM)).With("required_capability", string(wire.LocalLLM)).With("ceiling", "config")
 	}
-	prompt := 0
-	for _, m := range r.Messages {
-		prompt += utf8.RuneCountInString(m.Content)
-	}
+	prompt := llm.PromptChars(r.Messages)
 	stream := r.Stream == nil || *r.Stream
-	details := func(answer wire.LocalLLMResponse) []audit.Field {
+	details := func(answer wire.LocalLLMResponse, chars int) []audit.Field {
 		return []audit.Field{
 			audit.String("model", r.Model), audit.Bool("stream", stream), audit.Int("prompt_chars", prompt),
-			audit.Int("response_chars", utf8.RuneCountInString(answer.Content)), audit.String("finish_reason", answer.FinishReason),
+			audit.Int("response_chars", chars), audit.String("finish_reason", answer.FinishReason),
 			audit.IntOrNull("tokens_prompt", answer.Tokens.Prompt), audit.IntOrNull("tokens_completion", answer.Tokens.Completion),
 			audit.IntOrNull("tokens_total", answer.Tokens.Total),
 		}
 	}
-	return change(s, c, "", details(wire.LocalLLMResponse{}), func() (any, []audit.Field, error) {
-		answer, _, err := s.d.llm.Complete(ctx, r, func(chunk wire.LocalLLMChunk) error {
+	return change(s, c, "", details(wire.LocalLLMResponse{}, 0), func() (any, []audit.Field, error) {
+		answer, t, err := s.d.llm.Complete(ctx, r, func(chunk wire.LocalLLMChunk) error {
 			return c.Emit(wire.TLocalLLMCompletionChunk, chunk)
 		})
-		return answer, details(answer), err
+		return answer, details(answer, t.ResponseChars), err
 	})
 }
 

@@ -165,6 +165,20 @@ func (s *Service) Complete(ctx context.Context, req wire.LocalLLMCompletion, emi
 	}, trace, nil
 }
 
+func knownRole(role string) bool { return role == "system" || role == "user" || role == "assistant" }
+
+// PromptChars is how many code points the messages have that a completion uses:
+// those of other roles are left out.
+func PromptChars(messages []wire.LLMMessage) int {
+	n := 0
+	for _, m := range messages {
+		if knownRole(m.Role) {
+			n += utf8.RuneCountInString(m.Content)
+		}
+	}
+	return n
+}
+
 // chatRequest is the request in the server's terms. Messages with roles that we
 // don't know are left out, as the protocol asks.
 func chatRequest(req wire.LocalLLMCompletion, trace *Trace) (*api.ChatRequest, error) {
@@ -198,12 +212,11 @@ func chatRequest(req wire.LocalLLMCompletion, trace *Trace) (*api.ChatRequest, e
 		Think: &api.ThinkValue{Value: false},
 	}
 	for _, m := range req.Messages {
-		switch m.Role {
-		case "system", "user", "assistant":
+		if knownRole(m.Role) {
 			chat.Messages = append(chat.Messages, api.Message{Role: m.Role, Content: m.Content})
-			trace.PromptChars += utf8.RuneCountInString(m.Content)
 		}
 	}
+	trace.PromptChars = PromptChars(req.Messages)
 	if len(chat.Messages) == 0 {
 		return nil, invalid("no_messages", "no message has a role of system, user or assistant")
 	}

@@ -22,11 +22,17 @@ func (k *socket) updateGrants(e wire.Envelope) error {
 	if err := k.permit(e.Type, k.policy.Load()); err != nil {
 		return k.refuse(e, err)
 	}
-	var update wire.GrantsUpdate
+	// Without grants it must not be taken for one that lifts every ceiling.
+	var update struct {
+		Grants *wire.GrantSet `json:"grants"`
+	}
 	if err := wire.Decode(e.Payload, &update); err != nil {
 		return k.refuse(e, err)
 	}
-	policy := k.shim.cfg.policy(update.Grants)
+	if update.Grants == nil {
+		return k.refuse(e, wire.Errorf(wire.InternalError, "invalid payload: grants is missing").With("reason", "invalid_payload"))
+	}
+	policy := k.shim.cfg.policy(*update.Grants)
 	k.policy.Store(policy)
 	ended := k.cancelRefused(policy)
 	k.begin(func() {
