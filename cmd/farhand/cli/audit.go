@@ -13,7 +13,8 @@ func (a *app) audit() *cobra.Command {
 		Long: `verify has the machine check the chain of its audit log and compares its head with
 the highest that the relay has seen, so that a log that was cut or rolled back shows.
 It gives 1 if there is a problem.`,
-		Args: between(0, 1, "at most one machine"),
+		Example: "  farhand audit verify pi",
+		Args:    between(0, 1, "at most one machine"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
 			c, err := a.connect()

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -12,6 +13,9 @@ func (a *app) claim() *cobra.Command {
 	g := group("claim", "Make and revoke keys with which a machine pairs by itself", a.claimCreate(), a.claimList(), a.claimRevoke())
 	g.Long = `A claim key lets one machine pair without a screen and without an approval: it is
 written onto its card and used once. What the machine is allowed is fixed here.`
+	g.Example = `  farhand claim create --name greenhouse --allow files,hardware_gpio > claim-key
+  farhand claim list
+  farhand claim revoke greenhouse`
 	return g
 }
 
@@ -49,7 +53,7 @@ func (a *app) claimCreate() *cobra.Command {
 			if a.json {
 				return a.printJSON(made)
 			}
-			a.note("Claim %s for one machine, good until used; it ends %s. It is shown this once:", made.ID, a.until(made.ExpiresAt))
+			a.note("Claim %s for one machine, good until used; %s. It is shown this once:", made.ID, a.ending(made.ExpiresAt))
 			a.printf("%s\n", made.ClaimKey)
 			return nil
 		},
@@ -84,25 +88,43 @@ func (a *app) claimList() *cobra.Command {
 				a.note("There are no claim keys.")
 				return nil
 			}
+			ids := make([]string, len(all))
+			for i, x := range all {
+				ids[i] = x.ID
+			}
+			ids = shortIDs(ids)
 			t := table{head: []string{"ID", "FOR", "ALLOWED", "STATE"}}
-			for _, x := range all {
+			for i, x := range all {
 				state := "ends " + a.until(x.ExpiresAt)
 				if !x.UsedAt.IsZero() {
 					state = fmt.Sprintf("used %s by %s from %s", a.age(x.UsedAt), dash(x.MachineID), dash(x.Address))
 				}
-				t.add(plain(x.ID), plain(dash(x.MachineName)), plain(ceiling(x.Ceiling())), plain(state))
+				t.add(plain(ids[i]), plain(dash(x.MachineName)), plain(ceiling(x.Ceiling())), plain(state))
 			}
-			return t.write(a.env.Stdout, a.style.out)
+			return t.write(a.env.Stdout, a.style.out, a.style.width)
 		},
 	}
 }
 
 func (a *app) claimRevoke() *cobra.Command {
 	return &cobra.Command{
-		Use: "revoke ID...", Short: "Make unused claim keys worthless",
-		Args: between(1, 1000, "one or more ids, as claim list shows them"),
+		Use: "revoke CLAIM...", Short: "Make unused claim keys worthless",
+		Long: `revoke makes claim keys that no machine has used yet worthless. CLAIM is an id as
+claim list shows it, or an unambiguous beginning of one, or the name that was given
+for the machine.`,
+		Example: "  farhand claim revoke greenhouse",
+		Args:    between(1, 1000, "one or more claims, as claim list shows them"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.each(cmd.Context(), args, "revoked", (*client.Client).RevokeClaim)
+			return a.each(cmd.Context(), args, "revoked", claimsByName, (*client.Client).RevokeClaim)
 		},
 	}
+}
+
+func claimsByName(ctx context.Context, c *client.Client) ([]named, error) {
+	all, err := c.Claims(ctx)
+	var list []named
+	for _, x := range all {
+		list = append(list, named{x.ID, x.MachineName})
+	}
+	return list, err
 }

@@ -60,6 +60,7 @@ type app struct {
 	style   style
 	started bool // a verb is running: what fails now isn't a matter of usage
 	verb    string
+	setup   bool  // login sets an account up
 	outErr  error // the first failure of printf
 	secrets *term.Terminal
 

@@ -2,11 +2,15 @@ package cli
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 
 	"farhand/wire"
 )
+
+// families are the types of devices that there are.
+var families = []string{"serial", "usb", "gpio", "i2c", "spi", "printer"}
 
 func (a *app) devices() *cobra.Command {
 	var family string
@@ -14,15 +18,19 @@ func (a *app) devices() *cobra.Command {
 		Use:   "devices [MACHINE]",
 		Short: "List what is wired to a machine",
 		Long: `devices asks the machine now what is wired to it. The ids survive replugging,
-reboots and renumbering.`,
+reboots and renumbering; every verb takes them, and other names of a device, such as
+/dev/ttyUSB0, as long as they fit only one.`,
 		Example: "  farhand devices pi\n  farhand devices pi --type serial --json",
 		Args:    between(0, 1, "at most one machine"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if family != "" && !slices.Contains(families, family) {
+				return usage("there is no family %q; there are %s", family, join(families))
+			}
 			return a.listDevices(cmd, args, family)
 		},
 		ValidArgsFunction: a.completeMachine(""),
 	}
-	cmd.Flags().StringVar(&family, "type", "", "only this `FAMILY`: serial, usb, gpio, i2c, spi, printer")
+	cmd.Flags().StringVar(&family, "type", "", "only this `FAMILY`: "+join(families))
 	return cmd
 }
 
@@ -57,7 +65,7 @@ func (a *app) listDevices(cmd *cobra.Command, args []string, family string) erro
 		}
 		t.add(cell{d.ID, a.style.out.bold}, plain(d.Type), plain(dash(what(d))), plain(dash(first(d.Port, d.Chip))), state)
 	}
-	if err := t.write(a.env.Stdout, a.style.out); err != nil {
+	if err := t.write(a.env.Stdout, a.style.out, a.style.width); err != nil {
 		return err
 	}
 	if list.Truncated {

@@ -157,7 +157,11 @@ func (a *app) describe(ctx context.Context, err error) failure {
 		}
 		return f
 	case errors.As(err, &code):
-		return failure{Code: string(code), Message: err.Error(), Hint: a.hint(code, nil)}
+		f := failure{Code: string(code), Message: err.Error(), Hint: a.hint(code, nil)}
+		if code == client.RelayUntrusted {
+			f.Hint = a.untrustedHint(err)
+		}
+		return f
 	default:
 		return failure{Code: "FAILED", Message: err.Error()}
 	}

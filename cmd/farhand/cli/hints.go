@@ -1,10 +1,13 @@
 package cli
 
 import (
+	"crypto/x509"
+	"errors"
 	"fmt"
 	"strings"
 
 	"farhand/client"
+	"farhand/internal/pinned"
 	"farhand/wire"
 )
 
@@ -18,12 +21,18 @@ func (a *app) hint(code wire.Code, details map[string]any) string {
 		return "if this relay made its own certificate: farhand login URL --ca-sha256 HEX, with the HEX that farhand-relay init printed"
 	case wire.AuthFailed:
 		if a.verb == "login" {
+			if a.setup {
+				return "the relay prints a new one at its start as long as it has no owner; farhand-relay owner add NAME prints one for another owner"
+			}
 			return "check name and passphrase, or the token"
 		}
 		return "the login has expired or was revoked: farhand login URL"
 	case wire.MachineUnreachable:
 		return "farhand machines shows which are online and when the others were last seen"
 	case wire.MachineNotAttached:
+		if details["machines"] == 0 {
+			return "start farhandd on one and approve the code that it shows: farhand approve CODE"
+		}
 		return "farhand machines shows which are paired"
 	case loginRequired:
 		return "sign in with your own name and passphrase: farhand login URL"
@@ -37,7 +46,14 @@ func (a *app) hint(code wire.Code, details map[string]any) string {
 		return "name the device as farhand devices shows it"
 	case wire.CapabilityNotGranted:
 		return ceilingHint(text("ceiling"), text("capability"))
+	case wire.PathNotFound:
+		if a.verb == "put" {
+			return "put -p makes the missing directories above it"
+		}
 	case wire.PathOutsideAllowedRoot:
+		if text("ceiling") == "token" {
+			return "your token is for other directories: its owner can make another with farhand token create"
+		}
 		if list := texts(details["roots"]); len(list) > 0 {
 			return "offered are: " + strings.Join(list, ", ")
 		}
@@ -66,6 +82,18 @@ func (a *app) hint(code wire.Code, details map[string]any) string {
 	return ""
 }
 
+// untrustedHint says what to do about a certificate, by what is wrong with it.
+func (a *app) untrustedHint(err error) string {
+	var host x509.HostnameError
+	switch {
+	case errors.As(err, &host):
+		return "use a name that the certificate is for, as it stands in the links that the relay prints"
+	case errors.Is(err, pinned.ErrPin):
+		return "compare the pin with what farhand-relay init prints on the relay's host; if they agree, something else answers here"
+	}
+	return a.hint(client.RelayUntrusted, nil)
+}
+
 func ceilingHint(ceiling, capability string) string {
 	if capability == "" {
 		capability = "it"
@@ -77,7 +105,7 @@ func ceilingHint(ceiling, capability string) string {
 		}
 		return "the machine's own configuration does not allow " + capability
 	case "approval":
-		return capability + " was not allowed when the machine was approved: pair it again and approve it with --allow"
+		return capability + " was not allowed when the machine was approved: farhand revoke MACHINE, and approve the new code that it shows with --allow"
 	case "token":
 		return "your token does not carry " + capability + ": its owner can make another with farhand token create"
 	case "session":

@@ -50,6 +50,7 @@ farhand-relay init printed and which is remembered too.`,
 }
 
 func (a *app) runLogin(ctx context.Context, args []string, f loginFlags) error {
+	a.setup = f.setup != ""
 	l, err := a.loginTo(args, f)
 	if err != nil {
 		return err
@@ -95,6 +96,9 @@ func (a *app) loginTo(args []string, f loginFlags) (login, error) {
 		return login{}, usage("name the relay: farhand login URL")
 	}
 	l := login{URL: asked, CASHA256: first(f.pin, a.env.Getenv("FARHAND_CA_SHA256"))}
+	if l.CASHA256 != "" && !strings.Contains(l.URL, "://") {
+		l.URL = "https://" + l.URL // on loopback, too: a pin is for a certificate
+	}
 	if l.CASHA256 == "" && sameRelay(l.URL, kept.URL) {
 		l.CASHA256 = kept.CASHA256
 	}

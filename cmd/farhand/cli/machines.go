@@ -14,7 +14,11 @@ func (a *app) machines() *cobra.Command {
 	return &cobra.Command{
 		Use:   "machines [MACHINE]",
 		Short: "List the paired machines, or describe one",
-		Args:  between(0, 1, "at most one machine"),
+		Long: `machines lists the paired machines: whether they are connected and what you
+allowed when they were approved. With a MACHINE it says more about that one: what
+it offers, its version, its whole id.`,
+		Example: "  farhand machines\n  farhand machines pi\n  farhand machines --json",
+		Args:    between(0, 1, "at most one machine"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := a.connect()
 			if err != nil {
@@ -42,12 +46,17 @@ func (a *app) allMachines(ctx context.Context, c *client.Client) error {
 		a.note("No machine is paired yet: start farhandd on one and approve the code that it shows with farhand approve CODE.")
 		return nil
 	}
-	t := table{head: []string{"NAME", "STATE", "BOARD", "PLATFORM", "ALLOWED", "LAST SEEN", "ID"}}
-	for _, m := range all {
-		t.add(cell{m.Name, a.style.out.bold}, a.state(m), plain(dash(m.Board)), plain(dash(platform(m))),
-			plain(listOrAll(m.Approval.Capabilities)), plain(a.seen(m)), plain(m.ID))
+	ids := make([]string, len(all))
+	for i, m := range all {
+		ids[i] = m.ID
 	}
-	return t.write(a.env.Stdout, a.style.out)
+	ids = shortIDs(ids)
+	t := table{head: []string{"NAME", "STATE", "BOARD", "PLATFORM", "ALLOWED", "LAST SEEN", "ID"}}
+	for i, m := range all {
+		t.add(cell{m.Name, a.style.out.bold}, a.state(m), plain(dash(m.Board)), plain(dash(platform(m))),
+			plain(listOrAll(m.Approval.Capabilities)), plain(a.seen(m)), plain(ids[i]))
+	}
+	return t.write(a.env.Stdout, a.style.out, a.style.width)
 }
 
 func (a *app) oneMachine(ctx context.Context, c *client.Client, name string) error {
@@ -71,7 +80,7 @@ func (a *app) oneMachine(ctx context.Context, c *client.Client, name string) err
 	row("allowed", ceiling(m.Approval))
 	row("approved", a.age(m.ApprovedAt))
 	row("last seen", a.seen(m))
-	return t.write(a.env.Stdout, a.style.out)
+	return t.write(a.env.Stdout, a.style.out, a.style.width)
 }
 
 func (a *app) state(m client.Machine) cell {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -33,6 +34,7 @@ func (p painter) bold(s string) string  { return p.paint("1", s) }
 type style struct {
 	out, err     painter
 	outTTY, errT bool
+	width        int // columns that tables keep to; 0: as many as they need
 }
 
 func styleFor(env Env) style {
@@ -40,7 +42,22 @@ func styleFor(env Env) style {
 	if env.Getenv("NO_COLOR") == "" && env.Getenv("TERM") != "dumb" {
 		s.out, s.err = painter(s.outTTY), painter(s.errT)
 	}
+	s.width = columns(env, s.outTTY)
 	return s
+}
+
+// columns is $COLUMNS where it is set, else the width of the terminal. What goes
+// to a file or a pipe isn't wrapped: there a line is one entry.
+func columns(env Env, tty bool) int {
+	if n, err := strconv.Atoi(env.Getenv("COLUMNS")); err == nil && n > 0 {
+		return n
+	}
+	if f, ok := env.Stdout.(*os.File); ok && tty {
+		if n, _, err := term.GetSize(int(f.Fd())); err == nil && n > 0 {
+			return n
+		}
+	}
+	return 0
 }
 
 // isTerminal says whether a stream is a person's.
@@ -111,7 +128,8 @@ type cell struct {
 
 func plain(s string) cell { return cell{text: s} }
 
-// table writes rows under a heading in columns as wide as their longest cell.
+// table writes rows under a heading in columns as wide as their longest cell,
+// or, where that would be too wide, narrower ones with cells of several lines.
 type table struct {
 	head []string
 	rows [][]cell
@@ -119,7 +137,7 @@ type table struct {
 
 func (t *table) add(cells ...cell) { t.rows = append(t.rows, cells) }
 
-func (t *table) write(w io.Writer, p painter) error {
+func (t *table) write(w io.Writer, p painter, width int) error {
 	rows := t.rows
 	if len(t.head) > 0 {
 		head := make([]cell, len(t.head))
@@ -128,32 +146,100 @@ func (t *table) write(w io.Writer, p painter) error {
 		}
 		rows = append([][]cell{head}, rows...)
 	}
-	var widths []int
-	for _, row := range rows {
+	var widths, least []int
+	for n, row := range rows {
 		for i := range row {
 			row[i].text = clean(row[i].text)
 			if i == len(widths) {
-				widths = append(widths, 0)
+				widths, least = append(widths, 0), append(least, 0)
 			}
 			widths[i] = max(widths[i], utf8.RuneCountInString(row[i].text))
+			words := strings.Fields(row[i].text)
+			if n == 0 && len(t.head) > 0 {
+				words = []string{row[i].text} // a heading stays on its line
+			}
+			for _, word := range words {
+				least[i] = max(least[i], utf8.RuneCountInString(word))
+			}
 		}
+	}
+	if width > 0 {
+		narrow(widths, least, width)
 	}
 	var b strings.Builder
 	for _, row := range rows {
+		writeRow(&b, row, widths)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// narrow takes from the widest columns until all fit into width, as far as their
+// longest words let it.
+func narrow(widths, least []int, width int) {
+	total := 2 * (len(widths) - 1)
+	for _, n := range widths {
+		total += n
+	}
+	for ; total > width; total-- {
+		widest := -1
+		for i, n := range widths {
+			if n > least[i] && (widest < 0 || n > widths[widest]) {
+				widest = i
+			}
+		}
+		if widest < 0 {
+			return
+		}
+		widths[widest]--
+	}
+}
+
+func writeRow(b *strings.Builder, row []cell, widths []int) {
+	lines, most := make([][]string, len(row)), 1
+	for i, c := range row {
+		lines[i] = wrap(c.text, widths[i])
+		most = max(most, len(lines[i]))
+	}
+	for n := range most {
+		gap := 0 // before the next cell; none at the end of a line
 		for i, c := range row {
-			text := c.text
+			text := ""
+			if n < len(lines[i]) {
+				text = lines[i][n]
+			}
+			if text != "" {
+				b.WriteString(strings.Repeat(" ", gap))
+				gap = 0
+			}
+			gap += widths[i] - utf8.RuneCountInString(text) + 2
 			if c.paint != nil {
 				text = c.paint(text)
 			}
 			b.WriteString(text)
-			if i < len(row)-1 {
-				b.WriteString(strings.Repeat(" ", widths[i]-utf8.RuneCountInString(c.text)+2))
-			}
 		}
 		b.WriteByte('\n')
 	}
-	_, err := io.WriteString(w, b.String())
-	return err
+}
+
+// wrap breaks text between words into lines of at most width characters; a
+// longer word stays whole.
+func wrap(text string, width int) []string {
+	if utf8.RuneCountInString(text) <= width {
+		return []string{text}
+	}
+	var lines []string
+	line := ""
+	for _, word := range strings.Fields(text) {
+		if line != "" && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > width {
+			lines, line = append(lines, line), ""
+		}
+		if line != "" {
+			line += " "
+		}
+		line += word
+	}
+	return append(lines, line)
 }
 
 // age says how long ago t was.
@@ -174,6 +260,14 @@ func (a *app) until(t time.Time) string {
 		return "expired"
 	}
 	return "in " + span(d)
+}
+
+// ending says in a clause when what ends at t does.
+func (a *app) ending(t time.Time) string {
+	if t.IsZero() {
+		return "it never ends"
+	}
+	return "it ends " + a.until(t)
 }
 
 // span rounds a duration to what a person wants to know.

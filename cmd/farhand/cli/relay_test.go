@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 
@@ -40,10 +41,15 @@ func TestWithARelay(t *testing.T) {
 	const passphrase = "correct horse battery"
 	setup := []string{"login", r.URL(), "--setup", r.FirstSetup().Link, "--name", "ann", "--passphrase-file", "-"}
 	want(69, "RELAY_UNTRUSTED", passphrase, setup...)
+	want(69, "compare the pin", passphrase, append(slices.Clone(setup), "--ca-sha256", strings.Repeat("0", 64))...)
+	elsewhere := append(slices.Clone(setup), "--ca-sha256", pin)
+	elsewhere[1] = strings.Replace(r.URL(), "localhost", "127.0.0.1", 1)
+	want(69, "use a name that the certificate is for", passphrase, elsewhere...)
 	setup = append(setup, "--ca-sha256", pin)
+	setup[1] = strings.TrimPrefix(r.URL(), "https://") // a pin says that it is https
 	want(1, "12", "short", setup...)
 	want(0, "as ann", passphrase, setup...)
-	want(77, "AUTH_FAILED", passphrase, setup...) // once
+	want(77, "farhand-relay owner add NAME", passphrase, setup...) // once
 	want(77, "AUTH_FAILED", "wrong passphrase", "login", r.URL(), "--name", "ann", "--passphrase-file", "-")
 	want(0, "as ann", passphrase, "login", r.URL(), "--name", "ann", "--passphrase-file", "-")
 	want(0, "the owner's own login", "", "whoami")

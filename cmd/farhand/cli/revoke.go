@@ -10,8 +10,10 @@ func (a *app) revoke() *cobra.Command {
 		Use:   "revoke MACHINE",
 		Short: "Shut a machine out and forget it",
 		Long: `revoke withdraws a machine's tokens, ends its connections and sessions and forgets
-it. To come back it has to be approved again. On a terminal it asks first.`,
-		Args: between(1, 1, "one machine"),
+it. To come back it has to be approved again: a daemon that still runs there shows a
+new code at once. On a terminal revoke asks first.`,
+		Example: "  farhand revoke pi",
+		Args:    between(1, 1, "one machine"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := a.connect()
 			if err != nil {
@@ -38,6 +40,7 @@ it. To come back it has to be approved again. On a terminal it asks first.`,
 				return a.printJSON(map[string]string{"machine_id": m.ID, "name": m.Name})
 			}
 			a.printf("%s is shut out.\n", clean(first(m.Name, m.ID)))
+			a.note("If its daemon still runs, it shows a new code to be approved with.")
 			return nil
 		},
 		ValidArgsFunction: a.completeMachine(""),

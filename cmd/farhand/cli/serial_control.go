@@ -68,7 +68,7 @@ func (a *app) printLines(l wire.SerialLines) error {
 		t.add(plain(line.name), state)
 	}
 	t.add(plain("baud"), plain(fmt.Sprint(l.Baudrate)))
-	return t.write(a.env.Stdout, a.style.out)
+	return t.write(a.env.Stdout, a.style.out, a.style.width)
 }
 
 func onOff(flag, value string) (*bool, error) {

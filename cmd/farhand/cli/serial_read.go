@@ -70,6 +70,9 @@ func (a *app) printSerial(got wire.SerialData, wanted bool, form dataForm) error
 	if a.json {
 		return exitStatus(exitFailed)
 	}
+	if n := len(got.Data); a.style.outTTY && !form.hex && n > 0 && got.Data[n-1] != '\n' {
+		a.note("") // the note gets a line of its own
+	}
 	why := "in the time given; --timeout D waits longer"
 	if got.StopReason == "size" {
 		why = "within the size; --size N reads more"

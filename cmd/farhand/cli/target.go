@@ -52,7 +52,7 @@ func (a *app) machine(ctx context.Context, c *client.Client, name string) (strin
 	case 1:
 		return all[0].ID, nil
 	case 0:
-		return "", wire.Errorf(wire.MachineNotAttached, "no machine is paired yet: start farhandd on one and approve the code that it shows with farhand approve CODE")
+		return "", wire.Errorf(wire.MachineNotAttached, "no machine is paired yet").With("machines", 0)
 	}
 	names := make([]string, len(all))
 	for i, m := range all {

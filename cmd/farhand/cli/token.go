@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -13,7 +14,12 @@ func (a *app) token() *cobra.Command {
 	g := group("token", "Make and revoke tokens for programs and other people", a.tokenCreate(), a.tokenList(), a.tokenRevoke())
 	g.Long = `A token lets somebody else, a program or an agent, use your machines within limits:
 which machines, which capabilities, devices and directories, until when. The lowest
-limit counts: a token never gives more than the machine's approval does.`
+limit counts: a token never gives more than the machine's approval does. It is used
+with farhand login URL --token-file FILE, or from the environment: FARHAND_URL and
+FARHAND_TOKEN or FARHAND_TOKEN_FILE.`
+	g.Example = `  farhand token create --name ci --machine pi --capability files --expires 30d > token
+  farhand token list
+  farhand token revoke ci`
 	return g
 }
 
@@ -58,7 +64,7 @@ limited; an empty list ("") allows nothing of its kind.`,
 			if a.json {
 				return a.printJSON(made)
 			}
-			a.note("Token %s; it ends %s. It is shown this once:", made.ID, a.until(made.ExpiresAt))
+			a.note("Token %s; %s. It is shown this once:", made.ID, a.ending(made.ExpiresAt))
 			a.printf("%s\n", made.Token)
 			return nil
 		},
@@ -121,38 +127,95 @@ func (a *app) tokenList() *cobra.Command {
 				all.Tokens, all.Logins = append([]client.Token{}, all.Tokens...), append([]client.Token{}, all.Logins...)
 				return a.printJSON(all)
 			}
+			names, err := machineNames(cmd.Context(), c)
+			if err != nil {
+				return err
+			}
+			var ids []string
+			for _, x := range slices.Concat(all.Tokens, all.Logins) {
+				ids = append(ids, x.ID)
+			}
+			ids = shortIDs(ids)
 			t := table{head: []string{"ID", "NAME", "MACHINES", "ALLOWED", "MADE", "ENDS"}}
-			for _, x := range all.Tokens {
-				t.add(plain(x.ID), plain(dash(x.Name)), plain(listOrAll(x.Machines)), plain(ceiling(x.Ceiling())),
+			for i, x := range all.Tokens {
+				t.add(plain(ids[i]), plain(dash(x.Name)), plain(listOrAll(renamed(x.Machines, names))), plain(ceiling(x.Ceiling())),
 					plain(a.age(x.CreatedAt)), plain(a.until(x.ExpiresAt)))
 			}
-			for _, x := range all.Logins {
-				t.add(plain(x.ID), cell{"own login", a.style.out.dim}, plain("all"), plain("everything"),
+			for i, x := range all.Logins {
+				t.add(plain(ids[len(all.Tokens)+i]), cell{"own login", a.style.out.dim}, plain("all"), plain("everything"),
 					plain(a.age(x.CreatedAt)), plain(a.until(x.ExpiresAt)))
 			}
-			return t.write(a.env.Stdout, a.style.out)
+			return t.write(a.env.Stdout, a.style.out, a.style.width)
 		},
 	}
+}
+
+// machineNames are the names of the machines by their ids.
+func machineNames(ctx context.Context, c *client.Client) (map[string]string, error) {
+	all, err := c.Machines(ctx)
+	if err != nil {
+		return nil, err
+	}
+	names := make(map[string]string, len(all))
+	for _, m := range all {
+		names[m.ID] = m.Name
+	}
+	return names, nil
+}
+
+// renamed puts names for ids; a machine that is gone keeps its id.
+func renamed(ids *[]string, names map[string]string) *[]string {
+	if ids == nil {
+		return nil
+	}
+	out := make([]string, len(*ids))
+	for i, id := range *ids {
+		out[i] = first(names[id], id)
+	}
+	return &out
 }
 
 func (a *app) tokenRevoke() *cobra.Command {
 	return &cobra.Command{
-		Use: "revoke ID...", Short: "End tokens or logins, with their sessions and connections",
-		Args: between(1, 1000, "one or more ids, as token list shows them"),
+		Use: "revoke TOKEN...", Short: "End tokens or logins, with their sessions and connections",
+		Long: `revoke ends tokens, or logins of your own, at once. TOKEN is an id as token list
+shows it, an unambiguous beginning of one, or the name that it was made with.`,
+		Example: "  farhand token revoke ci\n  farhand token revoke token-290423af login-a3249f50",
+		Args:    between(1, 1000, "one or more tokens, as token list shows them"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.each(cmd.Context(), args, "revoked", (*client.Client).RevokeToken)
+			return a.each(cmd.Context(), args, "revoked", tokensByName, (*client.Client).RevokeToken)
 		},
 	}
 }
 
-// each does one thing for several ids and stops at the first failure. done is
-// what --json calls the ids afterwards.
-func (a *app) each(ctx context.Context, ids []string, done string, do func(*client.Client, context.Context, string) error) error {
+func tokensByName(ctx context.Context, c *client.Client) ([]named, error) {
+	all, err := c.Tokens(ctx)
+	var list []named
+	for _, x := range slices.Concat(all.Tokens, all.Logins) {
+		list = append(list, named{x.ID, x.Name})
+	}
+	return list, err
+}
+
+// each does one thing for several things, each named by an id or what stands for
+// it, and stops at the first failure. done is what --json calls the ids afterwards.
+func (a *app) each(ctx context.Context, args []string, done string,
+	list func(context.Context, *client.Client) ([]named, error), do func(*client.Client, context.Context, string) error) error {
 	c, err := a.connect()
 	if err != nil {
 		return err
 	}
 	defer c.Close()
+	all, err := list(ctx, c)
+	if err != nil {
+		return err
+	}
+	ids := make([]string, len(args))
+	for i, arg := range args {
+		if ids[i], err = pick(all, arg); err != nil {
+			return err
+		}
+	}
 	for _, id := range ids {
 		if err := do(c, ctx, id); err != nil {
 			return fmt.Errorf("%s: %w", id, err)
