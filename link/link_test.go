@@ -470,9 +470,22 @@ func TestFull(t *testing.T) {
 	if err := c.Send(ctx, link.Answers, status("x")); !errors.Is(err, context.Canceled) {
 		t.Errorf("send to a full queue: %v", err)
 	}
-	sent := make(chan error, 1)
-	go func() { sent <- c.Send(t.Context(), link.Answers, status("last")) }()
+	sent := make(chan error, 2)
+	go func() { sent <- c.PostWait(link.Answers, status("posted"), nil) }()
+	go func() { sent <- c.Send(t.Context(), link.Urgent, status("before")) }()
+	if err := <-sent; err != nil { // of Send: the other has no room
+		t.Fatal(err)
+	}
+	select {
+	case err := <-sent:
+		t.Fatalf("PostWait to a full queue: %v", err)
+	default:
+	}
 	close(hold)
+	if err := <-sent; err != nil {
+		t.Error(err)
+	}
+	go func() { sent <- c.Send(t.Context(), link.Answers, status("last")) }()
 	for {
 		got, err := peer.Read()
 		if err != nil {
@@ -485,6 +498,24 @@ func TestFull(t *testing.T) {
 	if err := <-sent; err != nil {
 		t.Error(err)
 	}
+}
+
+// TestPostWaitEnds: who waits for room learns of the socket's end.
+func TestPostWaitEnds(t *testing.T) {
+	c, _ := pair(t, link.DialOptions{}, link.Options{})
+	hold := make(chan struct{})
+	held := make(chan struct{})
+	c.Post(link.Answers, status("first"), func(*wire.Message) { close(held); <-hold })
+	<-held
+	for c.Post(link.Answers, status("x"), nil) == nil {
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- c.PostWait(link.Answers, status("never"), nil) }()
+	c.Abort(errors.New("enough"))
+	if err := <-ended; !errors.Is(err, link.ErrClosed) {
+		t.Errorf("got %v", err)
+	}
+	close(hold)
 }
 
 // TestPongBetweenFragments: a ping is answered while a long message is on its

@@ -2,6 +2,7 @@ package link
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -142,6 +143,22 @@ func (c *Conn) Post(class Class, m wire.Message, before func(*wire.Message)) err
 	c.queues[class].push(it)
 	c.startDrain()
 	return nil
+}
+
+// PostWait is Post that waits for room, so that a peer that asks faster than it
+// takes the answers is slowed down to what it takes. Meanwhile nobody reads: a
+// peer that takes nothing at all is silent, and ends as such (Options.DeadAfter).
+// The caller must not be the writer itself (before of SendStamped).
+func (c *Conn) PostWait(class Class, m wire.Message, before func(*wire.Message)) error {
+	for {
+		c.mu.Lock()
+		changed := c.awaitChange()
+		c.mu.Unlock()
+		if err := c.Post(class, m, before); !errors.Is(err, ErrFull) {
+			return err
+		}
+		<-changed // by the writer, or by the end of the socket
+	}
 }
 
 // allowed enforces what a device may send.

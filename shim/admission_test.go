@@ -172,6 +172,36 @@ func TestSaturation(t *testing.T) {
 	close(g.started)
 }
 
+// TestBurst: thousands of requests at once cost neither the socket nor an answer,
+// however far the writer falls behind the reader.
+func TestBurst(t *testing.T) {
+	r, g := gated(t)
+	control := r.start()
+	s, _ := r.data(control, "s1")
+	var waiting []string
+	for range 4 {
+		waiting = append(waiting, s.Request(wire.TFileList, wire.FileList{Path: "burst"}))
+		<-g.started
+	}
+	var ids []string
+	for i := range 5000 {
+		if i%2 == 0 {
+			ids = append(ids, s.Request(wire.TPing, nil))
+		} else {
+			ids = append(ids, s.Request(wire.TFileList, wire.FileList{Path: "burst"}))
+		}
+	}
+	for i, id := range ids {
+		if e := s.Wait(id); e.Type != []wire.Type{wire.TPong, wire.TError}[i%2] {
+			t.Fatalf("request %d got %s %s", i, e.Type, e.Payload)
+		}
+	}
+	close(g.door("burst"))
+	for _, id := range waiting {
+		s.Wait(id)
+	}
+}
+
 // TestMachineWide: the bound over all sockets makes requests wait and never
 // shows as capacity.
 func TestMachineWide(t *testing.T) {

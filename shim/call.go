@@ -182,7 +182,7 @@ func (k *socket) capacity() int { return max(0, k.limits.MaxConcurrent-len(k.cal
 // overloaded refuses a request because the socket is full.
 func (k *socket) overloaded(e wire.Envelope) error {
 	zero := 0
-	return k.post(wire.Message{
+	return k.reply(wire.Message{
 		Type: wire.TError, ID: e.ID, Version: k.version, PendingCapacity: &zero,
 		Payload: wire.Errorf(wire.ShimOverloaded, "%d requests are outstanding already", k.limits.MaxConcurrent).
 			With("max_concurrent", k.limits.MaxConcurrent),
@@ -191,7 +191,7 @@ func (k *socket) overloaded(e wire.Envelope) error {
 
 // refuse answers a request that was not admitted.
 func (k *socket) refuse(e wire.Envelope, err error) error {
-	return k.post(wire.Message{Type: wire.TError, ID: e.ID, Version: k.version, Payload: wire.AsError(err)}, k.stamp)
+	return k.reply(wire.Message{Type: wire.TError, ID: e.ID, Version: k.version, Payload: wire.AsError(err)}, k.stamp)
 }
 
 // stamp puts the capacity of the moment into a message.
@@ -220,10 +220,20 @@ func (k *socket) status() error {
 	})
 }
 
-// post hands a small frame to the writer without waiting. A peer that lets a
-// thousand of them pile up is cut off.
+// post hands a small frame to the writer without waiting, and gives up if a
+// thousand wait already.
 func (k *socket) post(m wire.Message, before func(*wire.Message)) error {
-	err := k.conn.Post(link.Urgent, m, before)
+	return allowRefused(k.conn.Post(link.Urgent, m, before))
+}
+
+// reply is post for the reader, which waits for room: a platform that sends
+// thousands of requests at once gets its thousands of answers, as fast as it
+// reads them.
+func (k *socket) reply(m wire.Message, before func(*wire.Message)) error {
+	return allowRefused(k.conn.PostWait(link.Urgent, m, before))
+}
+
+func allowRefused(err error) error {
 	if errors.Is(err, link.ErrRefused) {
 		return nil
 	}

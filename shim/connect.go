@@ -346,8 +346,6 @@ func errorClass(err error) string {
 		return "peer_silent"
 	case errors.Is(err, link.ErrTooBig):
 		return "message_too_large"
-	case errors.Is(err, link.ErrFull):
-		return "peer_reads_too_slowly"
 	}
 	return "network"
 }

@@ -33,7 +33,7 @@ func (k *socket) receive(frame []byte, r *reader) error {
 	}
 	switch e.Type {
 	case wire.TPing:
-		return k.post(wire.Message{Type: wire.TPong, ID: e.ID, Version: k.version}, nil)
+		return k.reply(wire.Message{Type: wire.TPong, ID: e.ID, Version: k.version}, nil)
 	case wire.TSessionRevoked:
 		why := &revoked{}
 		_ = wire.Decode(e.Payload, &why.SessionRevoked) // the reason is a courtesy
