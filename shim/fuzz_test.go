@@ -112,7 +112,7 @@ func FuzzReceive(f *testing.F) {
 		n++
 		mark := fmt.Sprintf("mark-%d-%d", n, time.Now().UnixNano())
 		// Answers keep their order, so this one comes last.
-		if err := k.receive([]byte(`{"type":"FILE_STAT","id":"` + mark + `"}`), r); err != nil {
+		if err := k.receive([]byte(`{"type":"FILE_STAT","id":"`+mark+`"}`), r); err != nil {
 			t.Fatal(err)
 		}
 		answers := 0

@@ -54,16 +54,17 @@ type bar struct {
 	name  string
 	value float64
 	limit float64
-	floor bool // the limit is a floor, not a ceiling
-	unit  string
+	floor bool   // the limit is a floor, not a ceiling
+	unit  string // empty: a ratio
 }
 
+// String has the numbers bare, for programs; what they count stands above.
 func (b bar) String() string {
 	verdict := "ok"
 	if b.floor && b.value < b.limit || !b.floor && b.value > b.limit {
 		verdict = "short"
 	}
-	return fmt.Sprintf("bar %s %.2f%s %g%s %s", b.name, b.value, b.unit, b.limit, b.unit, verdict)
+	return fmt.Sprintf("bar %s %.2f %g %s", b.name, b.value, b.limit, verdict)
 }
 
 func bench(ctx context.Context, bin, only string, idle int) error {
@@ -97,7 +98,12 @@ func bench(ctx context.Context, bin, only string, idle int) error {
 		}
 		bars = append(bars, got...)
 	}
-	fmt.Println()
+	fmt.Println("\nEach bar with its value and its limit, ratios but for these:")
+	for _, b := range bars {
+		if b.unit != "" {
+			fmt.Printf("%s in %s\n", b.name, b.unit)
+		}
+	}
 	for _, b := range bars {
 		fmt.Println(b)
 	}
