@@ -18,6 +18,7 @@ import (
 	"farhand/config"
 	"farhand/files"
 	"farhand/internal/version"
+	"farhand/wire"
 )
 
 // Level is how bad a finding is.
@@ -44,6 +45,7 @@ type DoctorOptions struct {
 	Config  config.Config
 	Environ []string
 	Local   Local
+	Command string // how farhandd is called with this configuration; empty: "farhandd"
 }
 
 // networkPatience bounds the doctor's one request.
@@ -51,16 +53,23 @@ const networkPatience = 10 * time.Second
 
 // Doctor checks everything that the daemon needs and changes nothing.
 func Doctor(ctx context.Context, o DoctorOptions) []Finding {
+	if o.Command == "" {
+		o.Command = "farhandd"
+	}
+	running, err := o.Local.Status(ctx)
 	findings := []Finding{
 		{Level: Info, About: "version", Found: version.String()},
 		checkConfig(o.Config),
-		checkRunning(ctx, o.Local),
+		checkRunning(running, err, o.Command),
 		checkState(o.Config.StateDir),
 	}
 	network, clock := checkNetwork(ctx, o.Config)
 	findings = append(findings, clock, network, checkToken(o))
 	findings = append(findings, checkRoots(o.Config)...)
 	findings = append(findings, checkShell(o.Config))
+	if err == nil { // what it has, simulated ones and leases included
+		return append(findings, judgeDevices(running.Devices, o.Config)...)
+	}
 	return append(findings, checkDevices(ctx, o.Config)...)
 }
 
@@ -71,19 +80,18 @@ func checkConfig(c config.Config) Finding {
 	return Finding{Level: OK, About: "configuration", Found: c.File}
 }
 
-func checkRunning(ctx context.Context, l Local) Finding {
-	s, err := l.Status(ctx)
+func checkRunning(s Status, err error, command string) Finding {
 	switch {
 	case errors.Is(err, ErrNotRunning):
-		return Finding{Level: Info, About: "daemon", Found: "not running", Do: "start it with: farhandd run"}
+		return Finding{Level: Info, About: "daemon", Found: "not running", Do: "start it with: " + command + " run"}
 	case errors.Is(err, os.ErrPermission):
 		return Finding{Level: Warn, About: "daemon", Found: "its socket may not be opened by this user", Do: "run the doctor as the daemon's user or as root"}
 	case err != nil:
 		return Finding{Level: Warn, About: "daemon", Found: err.Error()}
 	case s.State == StateHalted:
-		return Finding{Level: Fail, About: "daemon", Found: "halted: " + s.Detail, Do: "let it connect again with: farhandd resume"}
+		return Finding{Level: Fail, About: "daemon", Found: "halted: " + s.Detail, Do: "let it connect again with: " + command + " resume"}
 	case s.State == StateLoginNeeded:
-		return Finding{Level: Fail, About: "daemon", Found: "login needed: " + s.Detail, Do: "farhandd login"}
+		return Finding{Level: Fail, About: "daemon", Found: "login needed: " + s.Detail, Do: command + " login"}
 	case s.State == StatePairing && s.Pairing != nil:
 		return Finding{Level: Warn, About: "daemon", Found: "waits to be paired", Do: "farhand approve " + s.Pairing.UserCode}
 	default:
@@ -168,7 +176,7 @@ func checkToken(o DoctorOptions) Finding {
 	tokens, err := auth.NewStore(o.Config.StateDir, base, credentialsDir(o.Environ)).Load()
 	switch {
 	case errors.Is(err, auth.ErrLoginNeeded):
-		return Finding{Level: Warn, About: "token", Found: "not paired", Do: "farhandd run shows a code, or: farhandd login"}
+		return Finding{Level: Warn, About: "token", Found: "not paired", Do: o.Command + " run shows a code, or: " + o.Command + " login"}
 	case err != nil:
 		return Finding{Level: Fail, About: "token", Found: err.Error(), Do: "run the doctor as the daemon's user; if the file is broken, remove it and pair again"}
 	case !tokens.Expires.IsZero() && time.Now().After(tokens.Expires):
@@ -233,7 +241,22 @@ func checkDevices(ctx context.Context, c config.Config) []Finding {
 	if err := registry.Refresh(ctx); err != nil {
 		return []Finding{{Level: Warn, About: "devices", Found: err.Error()}}
 	}
-	list := registry.List()
+	out := judgeDevices(registry.List(), c)
+	if c.Sim {
+		out[0].Found += ", and the simulated bench once the daemon runs"
+	}
+	for _, p := range registry.Problems() {
+		out = append(out, Finding{Level: Warn, About: "devices", Found: fmt.Sprintf("%s: %v", p.Type, p.Err)})
+	}
+	return out
+}
+
+// judgeDevices counts the devices and says which can't be used for want of
+// permission.
+func judgeDevices(list []wire.HardwareDevice, c config.Config) []Finding {
+	if !c.HardwareEnabled {
+		return []Finding{{Level: OK, About: "devices", Found: "off"}}
+	}
 	available := 0
 	var out []Finding
 	for _, d := range list {
@@ -242,9 +265,6 @@ func checkDevices(ctx context.Context, c config.Config) []Finding {
 		} else if strings.Contains(d.Reason, "permission") {
 			out = append(out, Finding{Level: Warn, About: "devices", Found: d.ID + ": " + d.Reason, Do: "add the daemon's user to the group of " + filepath.Base(d.Port+d.Chip)})
 		}
-	}
-	for _, p := range registry.Problems() {
-		out = append(out, Finding{Level: Warn, About: "devices", Found: fmt.Sprintf("%s: %v", p.Type, p.Err)})
 	}
 	return append([]Finding{{Level: OK, About: "devices", Found: fmt.Sprintf("%d found, %d available", len(list), available)}}, out...)
 }

@@ -43,6 +43,20 @@ func showCode(w io.Writer, p PairingStatus, now time.Time) error {
 
   The code is good for %s.
 
-`, qr.String(), p.VerificationURI, p.UserCode, p.UserCode, p.ExpiresAt.Sub(now).Round(time.Minute))
+`, qr.String(), p.VerificationURI, p.UserCode, p.UserCode, minutes(p.ExpiresAt.Sub(now)))
 	return err
+}
+
+// minutes tells a duration to a person.
+func minutes(d time.Duration) string {
+	switch n := int(d.Round(time.Minute) / time.Minute); {
+	case n < 1:
+		return "less than a minute"
+	case n == 1:
+		return "1 minute"
+	case n <= 120:
+		return fmt.Sprintf("%d minutes", n)
+	default:
+		return fmt.Sprintf("%d hours", n/60)
+	}
 }

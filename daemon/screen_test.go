@@ -16,7 +16,7 @@ func TestShowCode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"\n      BCDF-GHJK\n", "https://relay.example/device\n", "farhand approve BCDF-GHJK", "1h0m0s", "█"} {
+	for _, want := range []string{"\n      BCDF-GHJK\n", "https://relay.example/device\n", "farhand approve BCDF-GHJK", "good for 60 minutes.", "█"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("the screen lacks %q:\n%s", want, b.String())
 		}

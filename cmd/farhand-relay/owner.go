@@ -80,7 +80,11 @@ func (a *app) audit() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			text := fmt.Sprintf("%d records\n", report.Records)
+			verdict := "whole"
+			if !report.OK {
+				verdict = "BROKEN"
+			}
+			text := fmt.Sprintf("%s: %d records\n", verdict, report.Records)
 			for _, p := range report.Problems {
 				text += fmt.Sprintf("problem: %v\n", p)
 			}

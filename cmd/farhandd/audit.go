@@ -11,7 +11,8 @@ import (
 )
 
 func (o *options) auditCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "audit", Short: "Read, check and export the audit log"}
+	cmd := &cobra.Command{Use: "audit", Short: "Read, check and export the audit log",
+		Example: "  farhandd audit tail -n 5\n  farhandd audit verify\n  farhandd audit export -o audit.zip"}
 	cmd.AddCommand(o.auditTail(), o.auditVerify(), o.auditExport())
 	return cmd
 }
@@ -86,7 +87,11 @@ func (o *options) printReport(r audit.Report) error {
 	if !r.OK {
 		verdict = "BROKEN"
 	}
-	if _, err := fmt.Fprintf(o.stdout, "%s: %d records in %d files, head %d %s\n", verdict, r.Records, len(r.Files), r.Seq, r.HMAC); err != nil {
+	files := "1 file"
+	if n := len(r.Files); n != 1 {
+		files = fmt.Sprintf("%d files", n)
+	}
+	if _, err := fmt.Fprintf(o.stdout, "%s: %d records in %s, head %d %s\n", verdict, r.Records, files, r.Seq, r.HMAC); err != nil {
 		return err
 	}
 	for _, p := range r.Problems {

@@ -96,6 +96,10 @@ go over the file (limits.max_concurrent is FARHAND_LIMITS_MAX_CONCURRENT), flags
 over both.
 
 Exit status: 0 clean stop, 1 failure, 2 usage, 77 login needed, 78 configuration.`,
+		Example: `  farhandd run --platform-url https://relay.example.org --tls-pin-sha256 3b1c…
+  farhandd run --config ./farhandd.toml
+  farhandd status
+  farhandd doctor`,
 		SilenceUsage:      true,
 		SilenceErrors:     true,
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: false},
@@ -115,7 +119,14 @@ Exit status: 0 clean stop, 1 failure, 2 usage, 77 login needed, 78 configuration
 			o.flags[k.Name] = root.PersistentFlags().String(k.Flag(), "", usage)
 		}
 	}
+	full := root.UsageTemplate()
 	root.AddCommand(o.runCommand(), o.loginCommand(), o.logoutCommand(), o.statusCommand(), o.resumeCommand(), o.doctorCommand(), o.auditCommand(), o.versionCommand())
+	for _, c := range root.Commands() {
+		if c.Name() != "run" { // the others have the same flags; once is enough
+			c.SetUsageTemplate(strings.Replace(full, "{{.InheritedFlags.FlagUsages | trimTrailingWhitespaces}}",
+				"      --config file   configuration file\n\nEvery key of the configuration is a flag, too: farhandd run --help lists them.", 1))
+		}
+	}
 	return root
 }
 
@@ -151,6 +162,14 @@ func (o *options) getenv(name string) string {
 		}
 	}
 	return ""
+}
+
+// self is how this program is called again with the same configuration.
+func (o *options) self() string {
+	if o.file == "" {
+		return "farhandd"
+	}
+	return "farhandd --config " + o.file
 }
 
 func (o *options) socket(c config.Config) daemon.Local {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -27,13 +28,20 @@ func (o *options) statusCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Ask the running daemon how it is",
-		Args:  noArgs,
+		Long: `Ask the running daemon how it is: whether it is connected or waits to be approved,
+what it offers, its sessions, its devices, its audit log.
+Exit status 0 if it answers, whatever its state, 1 if it doesn't run.`,
+		Example: "  farhandd status\n  farhandd status --json",
+		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := o.load(cmd)
 			if err != nil {
 				return err
 			}
 			s, err := o.socket(c).Status(cmd.Context())
+			if errors.Is(err, daemon.ErrNotRunning) {
+				return fmt.Errorf("%w; start it with: %s run", err, o.self())
+			}
 			if err != nil {
 				return err
 			}
@@ -66,7 +74,11 @@ func printStatus(out io.Writer, s daemon.Status) error {
 	}
 	row("version", "%s, pid %d, up %s", s.Version, s.PID, (time.Duration(s.Uptime) * time.Second).String())
 	row("roots", "%s", strings.Join(s.Roots, ", "))
-	row("capabilities", "%v", s.Capabilities)
+	capabilities := make([]string, len(s.Capabilities))
+	for i, c := range s.Capabilities {
+		capabilities[i] = string(c)
+	}
+	row("capabilities", "%s", strings.Join(capabilities, ", "))
 	row("sessions", "%d", len(s.Sessions))
 	for _, session := range s.Sessions {
 		row("", "%s in %s", session.ID, session.Root)
@@ -98,13 +110,14 @@ func (o *options) doctorCommand() *cobra.Command {
 		Long: `Check the clock, the network, the token, the roots, the devices and permissions.
 Exit status 0 if nothing stands in the way, 1 if something does, 78 if the
 configuration can't be used.`,
-		Args: noArgs,
+		Example: "  farhandd doctor\n  farhandd doctor --config ./farhandd.toml",
+		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := o.load(cmd)
 			if err != nil {
 				return err
 			}
-			findings := daemon.Doctor(cmd.Context(), daemon.DoctorOptions{Config: c, Environ: o.environ, Local: o.socket(c)})
+			findings := daemon.Doctor(cmd.Context(), daemon.DoctorOptions{Config: c, Environ: o.environ, Local: o.socket(c), Command: o.self()})
 			if o.json {
 				err = o.printJSON(map[string]any{"findings": findings})
 			} else {
