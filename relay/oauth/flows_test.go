@@ -26,6 +26,18 @@ func TestMetadata(t *testing.T) {
 			t.Errorf("%s = %q, want %q", k, a.str(k), want)
 		}
 	}
+	for k, want := range map[string]string{
+		"grant_types_supported":                          `["authorization_code","refresh_token","urn:ietf:params:oauth:grant-type:device_code","urn:farhand:params:oauth:grant-type:claim"]`,
+		"response_types_supported":                       `["code"]`,
+		"code_challenge_methods_supported":               `["S256"]`,
+		"token_endpoint_auth_methods_supported":          `["none"]`,
+		"scopes_supported":                               `["USE_TOOLS"]`,
+		"authorization_response_iss_parameter_supported": `true`,
+	} {
+		if !strings.Contains(a.body, `"`+k+`":`+want) {
+			t.Errorf("%s isn't %s in %s", k, want, a.body)
+		}
+	}
 }
 
 func TestDeviceFlow(t *testing.T) {

@@ -109,7 +109,7 @@ func TestForms(t *testing.T) {
 		return b
 	}
 	approval := func(b *browser) answer { return f.want(b.get("/device?user_code="+user), 200) }
-	decide := url.Values{"decision": {"approve"}, "compared": {"yes"}, "cap": {"files"}}
+	decide := url.Values{"decision": {"approve"}, "cap": {"files"}}
 
 	for _, origin := range []string{"", "null", "https://evil.test", "http://relay.test:7443", "https://relay.test", publicURL + "/", "https://relay.test:7443.evil.test"} {
 		b := signedIn()
@@ -171,7 +171,7 @@ func TestApprovalPage(t *testing.T) {
 		t.Fatalf("login leads to %q", a.header.Get("Location"))
 	}
 	page = f.want(b.get(link), 200)
-	for _, want := range []string{user, "Bench b&amp;&#34;Pi", "Raspberry Pi 5", "ends in c0de", "192.0.2.1", "ago", "compared it",
+	for _, want := range []string{user, "Bench b&amp;&#34;Pi", "Raspberry Pi 5", "ends in c0de", "192.0.2.1", "ago", "must show this code", "The same code: approve",
 		`value="files" checked`, `value="hardware_gpio" checked`, `value="shell">`, `value="computer_use">`} {
 		if !strings.Contains(page.body, want) {
 			t.Errorf("no %q in:\n%s", want, page.body)
@@ -182,20 +182,17 @@ func TestApprovalPage(t *testing.T) {
 	}
 	// Opening the link, even signed in, approves nothing.
 	f.oauthError(f.poll(device), "authorization_pending")
-	// Nor does a form without the comparison or without a decision; what was
-	// ticked stays ticked.
-	a = f.want(b.submit(page, "/device/decide", url.Values{"decision": {"approve"}, "cap": {"shell"}, "name": {"bench"}}), 400)
-	if !strings.Contains(a.body, "Compare the code") || !strings.Contains(a.body, `value="shell" checked`) ||
+	// Nor does a form without a decision; what was ticked stays ticked.
+	a = f.want(b.submit(page, "/device/decide", url.Values{"cap": {"shell"}, "name": {"bench"}}), 400)
+	if !strings.Contains(a.body, "Approve or deny?") || !strings.Contains(a.body, `value="shell" checked`) ||
 		strings.Contains(a.body, `value="files" checked`) || !strings.Contains(a.body, `value="bench"`) {
 		t.Fatalf("%s", a.body)
 	}
-	f.want(b.submit(page, "/device/decide", url.Values{"compared": {"yes"}}), 400)
 	for _, bad := range []url.Values{{"name": {"a b"}}, {"roots": {"relative"}}, {"cap": {"sheel"}}} {
 		bad.Set("decision", "approve")
-		bad.Set("compared", "yes")
 		f.want(b.submit(page, "/device/decide", bad), 400)
 	}
-	a = f.want(b.submit(page, "/device/decide", url.Values{"decision": {"approve"}, "compared": {"yes"}, "cap": {"files", "hardware_gpio"},
+	a = f.want(b.submit(page, "/device/decide", url.Values{"decision": {"approve"}, "cap": {"files", "hardware_gpio"},
 		"devices": {"gpio:*\r\n\r\nserial:usb-*\r\n"}, "roots": {"/data/work"}, "name": {"bench"}}), 200)
 	for _, want := range []string{"bench is connected", "<li>Files in its directories</li>\n<li>GPIO pins</li>\n</ul>", "you didn't allow the shell", "farhand revoke"} {
 		if !strings.Contains(html.UnescapeString(a.body), want) {
@@ -218,7 +215,7 @@ func TestApprovalPage(t *testing.T) {
 	// A name that another machine has.
 	user, device = f.ask("pi-3")
 	page = f.want(b.get("/device?user_code="+user), 200)
-	a = f.want(b.submit(page, "/device/decide", url.Values{"decision": {"approve"}, "compared": {"yes"}, "cap": {"files"}, "name": {"BENCH"}}), 400)
+	a = f.want(b.submit(page, "/device/decide", url.Values{"decision": {"approve"}, "cap": {"files"}, "name": {"BENCH"}}), 400)
 	if !strings.Contains(a.body, "Another machine has this name") {
 		t.Fatalf("%s", a.body)
 	}

@@ -50,6 +50,7 @@ func (s *Server) metadata(w http.ResponseWriter, _ *http.Request) {
 		AuthMethods         []string `json:"token_endpoint_auth_methods_supported"`
 		RevokeAuthMethods   []string `json:"revocation_endpoint_auth_methods_supported"`
 		ChallengeMethods    []string `json:"code_challenge_methods_supported"`
+		IssuerInAnswer      bool     `json:"authorization_response_iss_parameter_supported"` // RFC 9207
 	}{
 		Issuer:              s.public,
 		Authorization:       s.public + "/auth/authorize",
@@ -63,6 +64,7 @@ func (s *Server) metadata(w http.ResponseWriter, _ *http.Request) {
 		AuthMethods:         []string{"none"},
 		RevokeAuthMethods:   []string{"none"},
 		ChallengeMethods:    []string{"S256"},
+		IssuerInAnswer:      true,
 	})
 }
 
