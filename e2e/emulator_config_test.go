@@ -58,3 +58,18 @@ func TestEmulatorConfiguration(t *testing.T) {
 	}
 	p.stop()
 }
+
+// What the configuration leaves off isn't offered, and the refusal says who says
+// so.
+func TestEmulatorShellOff(t *testing.T) {
+	t.Parallel()
+	c := newCloud(t)
+	b := c.bench()
+	b.tables = ""
+	b.configure()
+	b.mustd(c.file(), "login", "--tokens", "-")
+	b.startDaemon()
+	s, _ := b.on(c).open("off")
+	emRefused(t, s.Call(wire.TExecuteCommand, map[string]any{"command": "true"}), wire.CapabilityNotGranted,
+		map[string]any{"ceiling": "config", "capability": "shell", "required_capability": "shell", "granted_capabilities": "[files]"})
+}

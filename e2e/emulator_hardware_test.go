@@ -212,3 +212,18 @@ func TestEmulatorGrants(t *testing.T) {
 		t.Error("GRANTS_UPDATE isn't on record")
 	}
 }
+
+// Without a granted family no hardware request passes, and no ceiling is blamed
+// for what the platform alone didn't grant.
+func TestEmulatorNoHardware(t *testing.T) {
+	t.Parallel()
+	c := newCloud(t)
+	b := c.loggedIn()
+	s, _ := b.on(c).open("plain")
+	for _, request := range []wire.Type{wire.THardwareListRequest, wire.THardwareOp} {
+		e := emRefused(t, s.Call(request, map[string]any{"device": psu, "op": "SERIAL_READ"}), wire.CapabilityNotGranted, map[string]any{"required_capability": "hardware_*"})
+		if _, blamed := e.Details["ceiling"]; blamed {
+			t.Errorf("%s: %+v", request, e)
+		}
+	}
+}

@@ -72,9 +72,16 @@ func (k *socket) permit(t wire.Type, policy *grant.Policy) error {
 	case m.Channel&k.kind == 0 && k.kind == wire.Control:
 		return notSupported(t)
 	case m.Channel&k.kind == 0 || !granted(m.Capability, k.granted):
-		return wire.Errorf(wire.CapabilityNotGranted, "%s needs a capability that was not granted: %s", t, m.Capability).
+		e := wire.Errorf(wire.CapabilityNotGranted, "%s needs a capability that was not granted: %s", t, m.Capability).
 			With("required_capability", m.Capability).With("capability", m.Capability).
 			With("granted_capabilities", k.granted).With("op", string(t))
+		// What the configuration leaves out was never offered.
+		if m.Capability.Approvable() && m.Capability != wire.HardwareFamily {
+			if why, ok := errors.AsType[*wire.Error](policy.Capability(m.Capability)); ok {
+				e.With("ceiling", why.Details["ceiling"])
+			}
+		}
+		return e
 	}
 	if err := permitCapability(m.Capability, k.granted, policy); err != nil {
 		return err
