@@ -43,6 +43,7 @@ func Run(ctx context.Context, env Env) int {
 	}
 	a := &app{env: env, style: styleFor(env)}
 	root := a.command()
+	a.root = root
 	root.SetArgs(append([]string{}, env.Args...))
 	root.SetIn(env.Stdin)
 	root.SetOut(env.Stdout)
@@ -58,6 +59,7 @@ func Run(ctx context.Context, env Env) int {
 type app struct {
 	env     Env
 	style   style
+	root    *cobra.Command
 	started bool // a verb is running: what fails now isn't a matter of usage
 	verb    string
 	setup   bool  // login sets an account up

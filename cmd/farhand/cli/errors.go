@@ -102,12 +102,8 @@ func (a *app) execing() bool {
 	if a.started {
 		return a.verb == "exec"
 	}
-	for _, arg := range a.env.Args {
-		if !strings.HasPrefix(arg, "-") {
-			return arg == "exec"
-		}
-	}
-	return false
+	found, _, _ := a.root.Find(a.env.Args) // an error has been told already
+	return found != nil && found.CommandPath() == a.root.Name()+" exec"
 }
 
 func (a *app) codeOf(ctx context.Context, err error) int {
