@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
+	"farhand/internal/fnmatch"
 	"farhand/relay/access"
 	"farhand/relay/store"
 	"farhand/wire"
@@ -188,7 +190,9 @@ type machineJSON struct {
 	Truncated    bool                  `json:"devices_truncated,omitempty"`
 }
 
-func (s *Server) machineJSON(m access.Machine) machineJSON {
+// machineJSON shows a machine to a caller: of its devices those that the caller's
+// token reaches.
+func (s *Server) machineJSON(m access.Machine, who caller) machineJSON {
 	out := machineJSON{
 		ID: m.ID, Name: m.Name, Display: m.Name, Online: s.sockets().Online(m.Owner, m.ID), Board: m.Board,
 		Approval: m.Approval, ApprovedAt: m.ApprovedAt, LastSeen: timeOrNull(m.LastSeen),
@@ -204,9 +208,20 @@ func (s *Server) machineJSON(m access.Machine) machineJSON {
 		}
 		out.Platform, out.Arch, out.ShimVersion, out.Truncated = h.Platform, h.Arch, h.ShimVersion, h.HardwareTruncated
 		out.Capabilities = append(out.Capabilities, h.Capabilities...)
-		out.Devices = append(out.Devices, h.HardwareDevices...)
+		out.Devices = append(out.Devices, reached(h.HardwareDevices, who.Ceiling)...)
 	}
 	return out
+}
+
+// reached are the devices that a ceiling allows something on.
+func reached(devices []wire.HardwareDevice, c *wire.Ceiling) []wire.HardwareDevice {
+	if c == nil {
+		return devices
+	}
+	return slices.DeleteFunc(slices.Clone(devices), func(d wire.HardwareDevice) bool {
+		return c.Capabilities != nil && !slices.Contains(*c.Capabilities, wire.HardwareCapability(d.Type)) ||
+			c.Devices != nil && !slices.ContainsFunc(*c.Devices, func(g wire.DeviceGrant) bool { return fnmatch.Match(g.Pattern, d.ID) })
+	})
 }
 
 // machinesOf are the machines that the caller may use.
@@ -239,7 +254,7 @@ func (s *Server) apiMachines(r *http.Request, who caller) (any, error) {
 	}
 	out := make([]machineJSON, len(ms))
 	for i, m := range ms {
-		out[i] = s.machineJSON(m)
+		out[i] = s.machineJSON(m, who)
 	}
 	return struct {
 		Machines []machineJSON `json:"machines"`
@@ -251,7 +266,7 @@ func (s *Server) apiMachine(r *http.Request, who caller) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.machineJSON(m), nil
+	return s.machineJSON(m, who), nil
 }
 
 func (s *Server) apiRemoveMachine(r *http.Request, who caller) (any, error) {
@@ -289,7 +304,7 @@ func (s *Server) apiSetApproval(r *http.Request, who caller) (any, error) {
 	if m, err = s.Machine(r.Context(), who.Owner, m.ID); err != nil {
 		return nil, err
 	}
-	return s.machineJSON(m), nil
+	return s.machineJSON(m, who), nil
 }
 
 func (s *Server) apiPending(r *http.Request, who caller) (any, error) {

@@ -87,3 +87,15 @@ func TestBackoffForgets(t *testing.T) {
 		}
 	})
 }
+
+// Whoever has to wait reads how long in words.
+func TestWaitInWords(t *testing.T) {
+	for wait, want := range map[time.Duration]string{
+		300 * time.Millisecond: "x: try again in a second", 8 * time.Second: "x: try again in 8 seconds",
+		59*time.Minute + 52*time.Second: "x: try again in 59 minutes",
+	} {
+		if got := (&waitError{wait, "x"}).Error(); got != want {
+			t.Errorf("%s: %q", wait, got)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package oauth
 
 import (
+	"encoding/json"
 	"errors"
 	"slices"
 	"strings"
@@ -49,6 +50,31 @@ func TestMachineAPI(t *testing.T) {
 	f.sockets.hello = &hello
 	if a = f.want(get("/api/machines/online"), 200); a.str("arch") != "arm64" || a.str("last_seen") == "" {
 		t.Fatalf("a HELLO that is not kept yet: %s", a.body)
+	}
+	// A token sees the devices that it reaches, the owner all.
+	hello.HardwareDevices = append(hello.HardwareDevices, wire.HardwareDevice{Type: "gpio", ID: "gpio:y"}, wire.HardwareDevice{Type: "serial", ID: "serial:x"})
+	for limits, want := range map[string]string{
+		`{}`:                                 "gpio:x gpio:y serial:x",
+		`{"capabilities":["hardware_gpio"]}`: "gpio:x gpio:y",
+		`{"devices":[{"pattern":"*:x"}]}`:    "gpio:x serial:x",
+		`{"capabilities":["files"]}`:         "",
+		`{"devices":[]}`:                     "",
+	} {
+		bounded := f.want(f.do(request{method: "POST", path: "/api/tokens", bearer: login, json: json.RawMessage(limits)}), 200).str("token")
+		var got struct {
+			Devices []struct{ ID string }
+		}
+		a := f.want(f.do(request{method: "GET", path: "/api/machines/online", bearer: bounded}), 200)
+		if err := json.Unmarshal([]byte(a.body), &got); err != nil {
+			t.Fatal(err)
+		}
+		ids := []string{}
+		for _, d := range got.Devices {
+			ids = append(ids, d.ID)
+		}
+		if strings.Join(ids, " ") != want {
+			t.Errorf("%s sees %v, want %s", limits, ids, want)
+		}
 	}
 	f.sockets.hello = nil
 	f.apiError(get("/api/machines/bench"), 409, "MACHINE_AMBIGUOUS")

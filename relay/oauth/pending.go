@@ -269,7 +269,7 @@ type waitError struct {
 }
 
 func (e *waitError) Error() string {
-	return fmt.Sprintf("%s: try again in %s", e.what, e.wait.Round(time.Second))
+	return fmt.Sprintf("%s: try again in %s", e.what, age(e.wait.Round(time.Second)))
 }
 
 // findCode looks up a user code for an owner, within the limits on misses.

@@ -19,6 +19,9 @@ import (
 // hundred device patterns is below 32 KiB.
 const maxBody = 64 << 10
 
+// codeUnavailable is the API's code for a failure of the relay itself.
+const codeUnavailable wire.Code = "UNAVAILABLE"
+
 // bearer is the credential of the Authorization header.
 func bearer(r *http.Request) (string, bool) {
 	scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " ")
@@ -67,7 +70,7 @@ func (s *Server) replyError(w http.ResponseWriter, err error) {
 		e = wire.Errorf(wire.RequestTimeout, "it took too long")
 	default:
 		s.log.Error("call failed", "error", err)
-		e = wire.Errorf(wire.InternalError, "try again later")
+		e = wire.Errorf(codeUnavailable, "the relay can't answer now: try again")
 	}
 	reply(w, status, map[string]any{"error": e})
 }

@@ -1,7 +1,11 @@
 package route
 
 import (
+	"errors"
 	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -534,5 +538,14 @@ func TestVisibleRoots(t *testing.T) {
 				t.Errorf("%s: %s is listed and refused: %v", name, r.Path, err)
 			}
 		}
+	}
+}
+
+// What fails inside the relay is told apart from what a machine answers.
+func TestRelayFailure(t *testing.T) {
+	w := httptest.NewRecorder()
+	(&Server{log: slog.New(slog.DiscardHandler)}).replyError(w, errors.New("disk on fire"))
+	if w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), `"UNAVAILABLE"`) || strings.Contains(w.Body.String(), "fire") {
+		t.Errorf("%d %s", w.Code, w.Body)
 	}
 }
