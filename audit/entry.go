@@ -1,9 +1,6 @@
 package audit
 
 import (
-	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	"farhand/wire"
@@ -131,45 +128,4 @@ func IntOrNull[T ~int | ~int64 | ~int32 | ~uint32](key string, value *T) Field {
 		return Null(key)
 	}
 	return Int(key, *value)
-}
-
-// Any is for values whose type is known only when running, such as the details
-// of a wire.Error. Types that a record doesn't have are recorded as text.
-func Any(key string, value any) Field {
-	switch v := value.(type) {
-	case nil:
-		return Null(key)
-	case string:
-		return String(key, v)
-	case *string:
-		return StringOrNull(key, v)
-	case bool:
-		return Bool(key, v)
-	case int:
-		return Int(key, v)
-	case int64:
-		return Int(key, v)
-	case *int:
-		return IntOrNull(key, v)
-	case *int64:
-		return IntOrNull(key, v)
-	case float64:
-		return Float(key, v)
-	case []string:
-		return Strings(key, v)
-	case map[string]any:
-		return Object(key, FromMap(v)...)
-	default:
-		return String(key, fmt.Sprint(v))
-	}
-}
-
-// FromMap is the members of m as fields, sorted by key.
-func FromMap(m map[string]any) []Field {
-	fields := make([]Field, 0, len(m))
-	for k, v := range m {
-		fields = append(fields, Any(k, v))
-	}
-	slices.SortFunc(fields, func(a, b Field) int { return strings.Compare(a.Key, b.Key) })
-	return fields
 }

@@ -86,28 +86,6 @@ func parseTokens(data []byte) (Tokens, tokensFile, error) {
 	return t, f, t.check()
 }
 
-// ImportFile reads tokens that were obtained elsewhere; "-" is stdin.
-func ImportFile(path string, stdin io.Reader) (Tokens, error) {
-	var data []byte
-	var err error
-	if path == "-" {
-		data, err = io.ReadAll(io.LimitReader(stdin, maxFile+1))
-	} else {
-		data, err = readFile(path)
-	}
-	if err == nil && len(data) > maxFile {
-		err = errTooLong
-	}
-	if err != nil {
-		return Tokens{}, fmt.Errorf("token file: %w", err)
-	}
-	t, err := ParseTokens(data)
-	if err != nil {
-		return Tokens{}, fmt.Errorf("token file %s: %w", path, err)
-	}
-	return t, nil
-}
-
 // Load is the stored login, or that of the credential. ErrLoginNeeded means
 // that there is none for this platform. A file that can't be read or understood
 // is another error, and is never replaced on its own.
