@@ -64,6 +64,7 @@ type daemon struct {
 	detail  string
 	since   time.Time
 	pairing *PairingStatus
+	endRun  context.CancelCauseFunc // nil: not connected
 }
 
 // Run runs the daemon until ctx ends (then it returns nil) or it can't go on:
@@ -230,11 +231,32 @@ func (d *daemon) connect(ctx context.Context) error {
 			continue
 		}
 		d.setState(StateConnecting, "")
-		if err := d.after(ctx, d.shim.Run(ctx)); err != nil {
+		if err := d.serve(ctx); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// errNewLogin ends a connection so that the next is made with the new login.
+var errNewLogin = errors.New("a new login arrived")
+
+// serve keeps the connection until it ends or another login takes its place:
+// what was opened for the old one goes with it.
+func (d *daemon) serve(ctx context.Context) error {
+	run, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	d.mu.Lock()
+	d.endRun = end
+	d.mu.Unlock()
+	err := d.shim.Run(run)
+	d.mu.Lock()
+	d.endRun = nil
+	d.mu.Unlock()
+	if ctx.Err() == nil && context.Cause(run) == errNewLogin {
+		return nil
+	}
+	return d.after(ctx, err)
 }
 
 // after decides what an ended connection means.
@@ -250,6 +272,7 @@ func (d *daemon) after(ctx context.Context, err error) error {
 		d.log.Warn("the login is no longer good", "error", err)
 		return d.dropLogin(ctx)
 	case isHalt && halted.Code == wire.ClosePlatformShutdown:
+		d.forgetPoke()
 		return d.waitForPlatform(ctx, halted)
 	case isHalt:
 		d.forgetPoke()
@@ -421,6 +444,11 @@ func (d *daemon) login(b []byte) error {
 		return err
 	}
 	d.note(audit.OpPaired)
+	d.mu.Lock()
+	if d.endRun != nil {
+		d.endRun(errNewLogin)
+	}
+	d.mu.Unlock()
 	d.poke()
 	return nil
 }

@@ -99,6 +99,28 @@ func (b *bench) hurry(c *cloud) (s *shimtest.Socket) {
 	return s
 }
 
+// A resume that came while there was nothing to resume doesn't count later.
+func TestEmulatorEarlyResume(t *testing.T) {
+	t.Parallel()
+	c := newCloud(t)
+	b := c.loggedIn()
+	s := c.Next()
+	for _, code := range []int{4429, 4427} {
+		b.awaitState(daemon.StateOnline)
+		b.mustd("", "resume")
+		s.Close(code, "")
+		b.awaitState(daemon.StateHalted)
+		if code, _ := s.Ended(); code == 1006 {
+			t.Error("the close isn't answered")
+		}
+		if n := len(c.Arrivals()); n != 0 {
+			t.Errorf("%d: it came back by itself", code)
+		}
+		b.mustd("", "resume")
+		s = c.Next()
+	}
+}
+
 // Tokens that are over, refused, or can't be renewed just now.
 func TestEmulatorTokens(t *testing.T) {
 	t.Parallel()
@@ -124,6 +146,17 @@ func TestEmulatorTokens(t *testing.T) {
 	b.awaitState(daemon.StateConnecting)
 	c.answers(0)
 	s = b.hurry(c)
+
+	// Another login takes the place of the one that is in use.
+	c.mu.Lock()
+	c.rotate()
+	c.mu.Unlock()
+	b.mustd(c.file(), "login", "--tokens", "-")
+	s.Ended()
+	s = c.Next()
+	if used := c.Tokens(); used[len(used)-1] != c.access {
+		t.Errorf("after a new login it dials with %q", used[len(used)-1])
+	}
 
 	// Refused: the login is over. The refresh token is sent once and no more.
 	c.expire()
