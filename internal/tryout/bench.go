@@ -31,7 +31,7 @@ func (b *bench) start(ctx context.Context) error {
 			return err
 		}
 	}
-	b.env = append(cleanEnv(), "FARHAND_CONFIG_DIR="+b.configDir())
+	b.env = append(cleanEnv(), "FARHAND_CONFIG_DIR="+b.configDir(), "COLUMNS=100")
 	addr, err := freeAddr()
 	if err != nil {
 		return err
