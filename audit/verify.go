@@ -16,13 +16,13 @@ import (
 
 // Report is what Verify found.
 type Report struct {
-	OK       bool
-	Seq      int64  // of the last record
-	HMAC     string // of the last record
-	Records  int64
-	Files    []string // in the order of their records
-	Problems []string // empty if OK; at most maxProblems
-	Notes    []string // what happened and is no problem: crashes survived, files pruned
+	OK       bool     `json:"ok"`
+	Seq      int64    `json:"seq"`  // of the last record
+	HMAC     string   `json:"hmac"` // of the last record
+	Records  int64    `json:"records"`
+	Files    []string `json:"files"`    // in the order of their records
+	Problems []string `json:"problems"` // empty if OK; at most maxProblems
+	Notes    []string `json:"notes"`    // what happened and is no problem: crashes survived, files pruned
 }
 
 // maxProblems bounds a report: a log with another key has a problem a record.
