@@ -363,6 +363,32 @@ func TestPairEnds(t *testing.T) {
 	})
 }
 
+// A platform whose codes are dead when they arrive isn't asked for the next one
+// without a pause.
+func TestPairCodesBornDead(t *testing.T) {
+	for _, life := range []any{-5, 0.001, 1, nil} {
+		synctest.Test(t, func(t *testing.T) {
+			asked := 0
+			p := newProvider(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Path == "/.well-known/oauth-authorization-server" {
+					reply(w, 200, obj{"device_authorization_endpoint": base + "/device", "token_endpoint": base + "/token"})
+					return
+				}
+				asked++
+				reply(w, 200, obj{"device_code": "d", "user_code": "BCDF", "verification_uri": base + "/device", "expires_in": life, "interval": 1})
+			}))
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+			defer cancel()
+			if _, err := p.Pair(ctx, NewStore(t.TempDir(), base, ""), DeviceRequest{}, func(Pending) {}); !errors.Is(err, context.DeadlineExceeded) {
+				t.Fatal(err)
+			}
+			if asked > 30 || asked < 5 {
+				t.Errorf("life %v: asked %d times in ten minutes", life, asked)
+			}
+		})
+	}
+}
+
 // Both ways to say when a token expires, read by a clock that may be wrong.
 func TestExpiry(t *testing.T) {
 	asked := time.Date(1970, 1, 1, 0, 10, 0, 0, time.UTC)

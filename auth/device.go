@@ -61,6 +61,10 @@ const (
 	slowDown        = 5 * time.Second // RFC 8628 section 3.5
 	maxInterval     = 5 * time.Minute
 	maxCodeLife     = 24 * time.Hour
+	// shortLife is from when on a code that expired was worth showing: one that
+	// didn't live so long isn't replaced at once, or a platform whose codes are
+	// born dead would be asked for a new one without pause.
+	shortLife = time.Minute
 )
 
 // AuthorizeDevice asks for a user code.
@@ -218,9 +222,9 @@ func sleep(ctx context.Context, d time.Duration, expires time.Time) error {
 func (p *Provider) Pair(ctx context.Context, store *Store, device DeviceRequest, show func(Pending)) (Tokens, error) {
 	trouble := backoff.Backoff{Base: 2 * time.Second, Max: time.Minute, Jitter: 5 * time.Second}
 	for {
-		pending, err := p.pendingFor(ctx, store, device)
+		pending, fresh, err := p.pendingFor(ctx, store, device)
+		begun := time.Now()
 		if err == nil {
-			trouble.Reset()
 			show(pending)
 			var t Tokens
 			t, err = p.Poll(ctx, &pending)
@@ -236,7 +240,10 @@ func (p *Provider) Pair(ctx context.Context, store *Store, device DeviceRequest,
 			if err := store.ClearPending(); err != nil {
 				return Tokens{}, err
 			}
-			continue
+			if !fresh || time.Since(begun) >= shortLife {
+				trouble.Reset()
+				continue
+			}
 		case errors.Is(err, ErrDenied), refused:
 			return Tokens{}, errors.Join(err, store.ClearPending())
 		case errors.Is(err, ErrNotOffered):
@@ -254,18 +261,19 @@ func (p *Provider) Pair(ctx context.Context, store *Store, device DeviceRequest,
 	}
 }
 
-func (p *Provider) pendingFor(ctx context.Context, store *Store, device DeviceRequest) (Pending, error) {
+// pendingFor is the stored authorisation or a new one, and says which.
+func (p *Provider) pendingFor(ctx context.Context, store *Store, device DeviceRequest) (pending Pending, fresh bool, err error) {
 	pending, ok, err := store.LoadPending()
 	if err != nil {
 		p.log().Warn("stored authorisation dropped", "err", err)
 	}
 	if ok {
-		return pending, nil
+		return pending, false, nil
 	}
 	if pending, err = p.AuthorizeDevice(ctx, device); err != nil {
-		return Pending{}, err
+		return Pending{}, false, err
 	}
-	return pending, store.SavePending(pending)
+	return pending, true, store.SavePending(pending)
 }
 
 // pendingFile is a Pending on the disk.
