@@ -57,13 +57,14 @@ func (a *app) listDevices(cmd *cobra.Command, args []string, family string) erro
 		a.note("Nothing is wired to it that it may show.")
 		return nil
 	}
-	t := table{head: []string{"ID", "TYPE", "WHAT", "WHERE", "STATE"}}
+	// An id begins with the type.
+	t := table{head: []string{"ID", "WHAT", "WHERE", "STATE"}}
 	for _, d := range list.Devices {
 		state := cell{"available", a.style.out.green}
 		if !d.Available {
 			state = cell{first(d.Reason, "not available"), a.style.out.dim}
 		}
-		t.add(cell{d.ID, a.style.out.bold}, plain(d.Type), plain(dash(what(d))), plain(dash(first(d.Port, d.Chip))), state)
+		t.add(cell{d.ID, a.style.out.bold}, plain(dash(what(d))), plain(dash(first(d.Port, d.Chip))), state)
 	}
 	if err := t.write(a.env.Stdout, a.style.out, a.style.width); err != nil {
 		return err
