@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"time"
@@ -58,6 +59,7 @@ func Dial(ctx context.Context, url string, o DialOptions) (*Conn, error) {
 				return nil, err
 			}
 			under = newTap(c)
+			under.room.Store(maxUpgrade)
 			// The upgrade itself only looks at the deadline.
 			release = context.AfterFunc(ctx, func() { c.Close() })
 			return under, nil
@@ -85,6 +87,7 @@ func Dial(ctx context.Context, url string, o DialOptions) (*Conn, error) {
 		}
 		return nil, fmt.Errorf("dial: %w", err)
 	}
+	under.room.Store(math.MaxInt64)
 	ws.EnableWriteCompression(false) // even if the server offered it unasked
 	c := newConn(ws, under, o.Options)
 	if o.Device {

@@ -151,6 +151,39 @@ func TestBearer(t *testing.T) {
 
 // TestDialCancelled: a server that takes the connection and says nothing holds
 // nobody up.
+// TestDialEndless: a server whose answer to the upgrade has no end isn't listened
+// to for as long as it likes.
+func TestDialEndless(t *testing.T) {
+	leak.Check(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sent := make(chan int, 1)
+	go func() {
+		defer l.Close()
+		n := 0
+		defer func() { sent <- n }()
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		for line := "HTTP/1.1 101 Switching Protocols\r\n"; n < 64<<20; line = "X: " + strings.Repeat("x", 1<<10) + "\r\n" {
+			k, err := io.WriteString(c, line)
+			if n += k; err != nil {
+				return
+			}
+		}
+	}()
+	if _, err := link.Dial(t.Context(), "ws://"+l.Addr().String(), link.DialOptions{}); err == nil || !strings.Contains(err.Error(), "too long") {
+		t.Errorf("dial: %v", err)
+	}
+	if n := <-sent; n >= 64<<20 {
+		t.Errorf("%d bytes of header were taken", n)
+	}
+}
+
 func TestDialCancelled(t *testing.T) {
 	leak.Check(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -1,6 +1,8 @@
 package link
 
 import (
+	"errors"
+	"math"
 	"net"
 	"sync/atomic"
 	"time"
@@ -16,16 +18,31 @@ type tap struct {
 	reads atomic.Int64 // how often bytes were read
 	moved atomic.Int64 // the same for the last bulk write that the kernel took
 	fixed atomic.Bool  // the write deadline was set by hand
+	room  atomic.Int64 // bytes that may be read before the upgrade is over; then unlimited
 }
+
+// maxUpgrade is how many bytes a server may spend on TLS and on the answer to
+// the upgrade; header fields have no bound of their own in net/http's parser
+// for answers.
+const maxUpgrade = 1 << 20
+
+var errLongUpgrade = errors.New("the answer to the upgrade is too long")
 
 // bulk is the size from which a write counts as life: smaller ones fit the
 // kernel's buffer even if nobody is there.
 const bulk = 16 << 10
 
-func newTap(c net.Conn) *tap { return &tap{Conn: c, start: time.Now()} }
+func newTap(c net.Conn) *tap {
+	t := &tap{Conn: c, start: time.Now()}
+	t.room.Store(math.MaxInt64)
+	return t
+}
 
 func (t *tap) Read(p []byte) (int, error) {
 	n, err := t.Conn.Read(p)
+	if t.room.Load() != math.MaxInt64 && t.room.Add(-int64(n)) < 0 {
+		return 0, errLongUpgrade
+	}
 	if n > 0 {
 		t.heard.Store(int64(time.Since(t.start)))
 		t.reads.Add(1)
