@@ -293,6 +293,13 @@ func (d *device) dispatch(frame *frameBuf) bool {
 	if err != nil || env.Payload[0] != '{' {
 		return false
 	}
+	if otherMajor(env.Version) {
+		d.sock.srv.log.Error("device sent a frame of another protocol version", append(d.describe(), "version", cut(env.Version, 12), "type", cut(string(env.Type), 64))...)
+		no := versionMismatch(env.Version, "upgrade")
+		d.sock.close(no.code, no.reason)
+		d.sock.srv.buffers.release(frame)
+		return true
+	}
 	switch env.Type {
 	case wire.TStatus:
 		d.status(env)

@@ -323,6 +323,21 @@ func TestHelloIsKnownAtOnce(t *testing.T) {
 	}
 }
 
+// A frame of another major version ends the socket (protocol 1.1, Versioning);
+// another minor one, or none, does not.
+func TestFramesOfAnotherMajor(t *testing.T) {
+	b := start(t)
+	p, _ := b.dial("/ws/local-executor", devTok)
+	p.send(wire.Message{Type: wire.THello, ID: "h", Payload: helloFor(nil, wire.DirectoryBrowse)})
+	p.want(wire.THelloAck)
+	for _, version := range []string{"1.0", "1.7", "", "new"} {
+		p.send(wire.Message{Type: wire.TPing, ID: "p" + version, Version: version, Payload: wire.Empty{}})
+		p.want(wire.TPong)
+	}
+	p.send(wire.Message{Type: wire.TPing, ID: "p", Version: "2.0", Payload: wire.Empty{}})
+	p.wantClose(4426)
+}
+
 func TestFamilyIsBoundByItsFirstHello(t *testing.T) {
 	b := start(t)
 	b.auth.mu.Lock()

@@ -85,6 +85,16 @@ func versionMismatch(theirs, hint string) *refusal {
 	return &refusal{wire.CloseVersionMismatch, string(reason)}
 }
 
+// otherMajor says whether a frame's version names another major one than ours.
+// Most frames name none, and what can't be read counts as none.
+func otherMajor(version string) bool {
+	if version == "" || strings.HasPrefix(version, "1.") {
+		return false
+	}
+	parts := versionPattern.FindStringSubmatch(version)
+	return parts != nil && strings.TrimLeft(parts[1], "0") != "1"
+}
+
 // hello is a HELLO that was accepted.
 type hello struct {
 	wire.Hello
