@@ -64,6 +64,10 @@ func TestEmulatorLimits(t *testing.T) {
 	if env != "0\nutf-8 C .\n" {
 		t.Errorf("the environment is %q", env)
 	}
+	// A session of its own, nothing to read, no descriptor but the three.
+	if r := run(map[string]any{"command": `cat; set -- $(cat /proc/self/stat); test "$6" = $$ && echo own; cd /proc/$$/fd && echo *`, "shell": "sh"}); r.Stdout != "own\n0 1 2 3\n" { // 3 is the directory that is being listed
+		t.Errorf("a command is in its surroundings: %+v", r)
+	}
 	emRefused(t, s.Call(wire.TExecuteCommand, map[string]any{"argv": []string{"true"}, "cwd": filepath.Join(b.root(), "none")}), wire.PathNotFound, map[string]any{"path": filepath.Join(b.root(), "none")})
 	b.write(filepath.Join(b.root(), "file"), text)
 	if e := s.Call(wire.TExecuteCommand, map[string]any{"argv": []string{"true"}, "cwd": filepath.Join(b.root(), "file")}); e.Type != wire.TError {

@@ -23,7 +23,8 @@ type LocalConfig struct {
 	Log    *slog.Logger
 }
 
-// Local runs programs as this process' own user, each in a session of its own.
+// Local runs programs as this process' own user, each in a session of its own
+// and with no descriptor but the standard three.
 //
 // Where a delegated cgroup v2 is at hand, each program gets a cgroup in it, and
 // Kill is one write that nothing escapes. Elsewhere this process becomes the
@@ -50,6 +51,7 @@ func NewLocal(c LocalConfig) (*Local, error) {
 	if err != nil {
 		return nil, fmt.Errorf("stdin for commands: %w", err)
 	}
+	closeInherited()
 	l := &Local{devNull: devNull, history: &history{}, log: c.Log}
 	switch c.Cgroup {
 	case "none":

@@ -330,6 +330,24 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
+// What the daemon's own starter had open is no business of its commands.
+func TestNoDescriptorIsInherited(t *testing.T) {
+	secret, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer secret.Close()
+	inherited, err := unix.Dup(int(secret.Fd())) // not closed on exec, as what was inherited
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(inherited)
+	b := newBench(t, "none", Config{Environ: os.Environ()})
+	if r := b.run(line(fmt.Sprintf("test -e /proc/$$/fd/%d || echo closed", inherited))); r.Stdout != "closed\n" {
+		t.Errorf("descriptor %d is open in a command: %+v", inherited, r)
+	}
+}
+
 // A program that ignores SIGTERM and starts others in every way that should
 // survive it.
 const stubborn = `
