@@ -12,6 +12,8 @@ import (
 func (k *socket) receive(frame []byte, r *reader) error {
 	e, err := wire.DecodeEnvelope(frame)
 	switch {
+	case e.Type == wire.TSessionRevoked: // needs no answer, so no id either
+		return revokedBy(e)
 	case e.ID == "" || errors.Is(err, wire.ErrNoID):
 		k.drop("no usable id", e.Type)
 		return nil
@@ -21,7 +23,7 @@ func (k *socket) receive(frame []byte, r *reader) error {
 	case wire.IsAnswer(e.Type):
 		k.drop("not a request", e.Type)
 		return nil
-	case k.outstanding(e.ID) && e.Type != wire.TSessionRevoked:
+	case k.outstanding(e.ID):
 		k.drop("id is outstanding", e.Type) // two answers for one id would cost the socket
 		return nil
 	case err != nil:
@@ -34,10 +36,6 @@ func (k *socket) receive(frame []byte, r *reader) error {
 	switch e.Type {
 	case wire.TPing:
 		return k.reply(wire.Message{Type: wire.TPong, ID: e.ID, Version: k.version}, nil)
-	case wire.TSessionRevoked:
-		why := &revoked{}
-		_ = wire.Decode(e.Payload, &why.SessionRevoked) // the reason is a courtesy
-		return why
 	case wire.TGrantsUpdate:
 		return k.updateGrants(e)
 	}

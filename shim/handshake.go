@@ -38,6 +38,13 @@ type revoked struct{ wire.SessionRevoked }
 
 func (r *revoked) Error() string { return "session revoked: " + r.Reason }
 
+// revokedBy is what a SESSION_REVOKED says; its reason is a courtesy.
+func revokedBy(e wire.Envelope) *revoked {
+	r := &revoked{}
+	_ = wire.Decode(e.Payload, &r.SessionRevoked)
+	return r
+}
+
 // handshake sends HELLO and waits for HELLO_ACK. A *refusal closes the socket
 // for good, a *revoked was told by frame; any other error may be tried again.
 func (s *Shim) handshake(ctx context.Context, conn *link.Conn, kind wire.Channel, sessionID string, hello wire.Message, offered wire.Capabilities) (accepted, error) {
@@ -56,10 +63,8 @@ func (s *Shim) handshake(ctx context.Context, conn *link.Conn, kind wire.Channel
 // readAck checks HELLO_ACK in the order of the reference shim.
 func (s *Shim) readAck(frame []byte, kind wire.Channel, sessionID, helloID string, offered wire.Capabilities) (accepted, error) {
 	e, err := wire.DecodeEnvelope(frame)
-	if err == nil && e.Type == wire.TSessionRevoked {
-		r := &revoked{}
-		_ = wire.Decode(e.Payload, &r.SessionRevoked) // the reason is a courtesy
-		return accepted{}, r
+	if e.Type == wire.TSessionRevoked {
+		return accepted{}, revokedBy(e)
 	}
 	var ack wire.HelloAck
 	if err != nil || e.Type != wire.THelloAck {

@@ -249,6 +249,23 @@ func TestRevoked(t *testing.T) {
 	}
 }
 
+// TestRevokedUntidily: not even a frame without an id or a reason is worked past.
+func TestRevokedUntidily(t *testing.T) {
+	for _, frame := range []string{
+		`{"type":"SESSION_REVOKED"}`, `{"type":"SESSION_REVOKED","id":7,"payload":{"reason":3}}`, `{"type":"SESSION_REVOKED","version":"2.0","id":"x","payload":[]}`,
+	} {
+		r := newRig(t)
+		control := r.start()
+		control.Raw([]byte(frame))
+		if code, _ := control.Ended(); code != 4428 {
+			t.Errorf("%s: closed with %d", frame, code)
+		}
+		if err := r.ended(); !isHalted(4428)(err) {
+			t.Errorf("%s: Run returned %v", frame, err)
+		}
+	}
+}
+
 func isHalted(code int) func(error) bool {
 	return func(err error) bool {
 		h, ok := errors.AsType[*shim.Halted](err)
