@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -55,6 +56,40 @@ func TestLocalSocket(t *testing.T) {
 	}
 	if err := local.Login(t.Context(), make([]byte, 65<<10)); err == nil {
 		t.Error("a body of any size is read")
+	}
+}
+
+// Whoever the socket's mode lets in may ask for the status; only root and the
+// daemon's own user may change anything.
+func TestLocalPeers(t *testing.T) {
+	changed := 0
+	mux := localHandlers{
+		status: func() Status { return Status{State: StateOnline} },
+		resume: func() error { changed++; return nil },
+		login:  func([]byte) error { changed++; return nil },
+	}.mux()
+	ask := func(method, path string, peer any) int {
+		w := httptest.NewRecorder()
+		mux.ServeHTTP(w, httptest.NewRequest(method, path, nil).WithContext(context.WithValue(t.Context(), peerKey{}, peer)))
+		return w.Code
+	}
+	own := uint32(os.Getuid())
+	for _, x := range []struct {
+		peer any
+		want int
+	}{{own, 204}, {uint32(0), 204}, {own + 4711, 403}, {nil, 403}} {
+		if got := ask("GET", "/status", x.peer); got != 200 {
+			t.Errorf("status for %v: %d", x.peer, got)
+		}
+		for _, path := range []string{"/resume", "/login"} {
+			before := changed
+			if got := ask("POST", path, x.peer); got != x.want || (changed > before) != (x.want == 204) {
+				t.Errorf("%s for %v: %d", path, x.peer, got)
+			}
+			if got := ask("GET", path, own); got != 405 {
+				t.Errorf("GET %s: %d", path, got)
+			}
+		}
 	}
 }
 
