@@ -322,7 +322,7 @@ func (l *load) run(own, agent *client.Session) {
 
 // breath is the shortest time from one request of a worker to its next, so that
 // what fails at once doesn't eat the processor.
-const breath = 5 * time.Millisecond
+const breath = 15 * time.Millisecond
 
 // repeat does one thing again and again until end.
 func (l *load) repeat(what string, n uint64, every time.Duration, do func(context.Context, *rand.Rand) error) {

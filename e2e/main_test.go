@@ -47,7 +47,7 @@ func run(m *testing.M) (code int, err error) {
 	// them than there are processors run at once, unless the caller says how many.
 	flag.Parse()
 	if p := flag.Lookup("test.parallel"); p.Value.String() == p.DefValue {
-		if err := flag.Set("test.parallel", "4"); err != nil {
+		if err := flag.Set("test.parallel", "8"); err != nil {
 			return 1, err
 		}
 	}
