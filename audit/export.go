@@ -15,6 +15,8 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
+
+	"farhand/internal/atomicfile"
 )
 
 // Tail returns the last n records of the log, oldest first, as they stand in the
@@ -91,7 +93,7 @@ func export(ctx context.Context, w io.Writer, path string, key []byte) error {
 	m := manifest{ExportedAt: time.Now().UTC().Format(time.RFC3339), KeyUsername: "audit_key", Files: []manifestFile{}}
 	z := zip.NewWriter(w)
 	// The head first, so that it is never ahead of the exported records.
-	sealed, err := os.ReadFile(headPath(path))
+	sealed, err := atomicfile.Read(headPath(path), 2*slotDistance)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}

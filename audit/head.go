@@ -76,7 +76,7 @@ var errBadHead = errors.New("the sealed head doesn't carry our seal")
 
 // readHead returns the newest head with a good seal and the slot it is in.
 func readHead(path string, key []byte) (head, int, error) {
-	f, err := os.Open(headPath(path))
+	f, err := atomicfile.Open(headPath(path))
 	if errors.Is(err, fs.ErrNotExist) {
 		return head{}, 0, errNoHead
 	}
@@ -144,7 +144,7 @@ func openHeadFile(path string, key []byte, good bool, slot int, h head) (*headFi
 		}
 		slot = 0
 	}
-	f, err := os.OpenFile(name, os.O_RDWR, 0)
+	f, err := atomicfile.OpenFile(name, os.O_RDWR, 0)
 	if err != nil {
 		return nil, fmt.Errorf("audit head: %w", err)
 	}

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 
 	"farhand/internal/atomicfile"
 )
@@ -37,7 +36,7 @@ func LoadKey(path string) ([]byte, error) {
 // ReadKey reads the audit key from path: 32 bytes, or 64 hex digits as the
 // Python shim keeps it.
 func ReadKey(path string) ([]byte, error) {
-	f, err := os.Open(path)
+	f, err := atomicfile.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("audit key: %w", err)
 	}

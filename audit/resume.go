@@ -100,7 +100,7 @@ func (l *Log) start(sealed head, good bool, slot int, notes []Entry) error {
 }
 
 func (l *Log) openCurrent() error {
-	f, err := os.OpenFile(l.opt.Path, os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o600)
+	f, err := atomicfile.OpenFile(l.opt.Path, os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o600)
 	if err != nil {
 		return err
 	}
@@ -108,9 +108,6 @@ func (l *Log) openCurrent() error {
 	fi, err := f.Stat()
 	if err != nil {
 		return err
-	}
-	if !fi.Mode().IsRegular() {
-		return errors.New("not a regular file")
 	}
 	if fi.Mode().Perm()&0o077 != 0 {
 		return f.Chmod(0o600)
@@ -133,7 +130,7 @@ func (l *Log) findEnd(old []segment) (*record, int64, error) {
 		return &r, end, nil
 	}
 	for _, s := range slices.Backward(old) {
-		f, err := os.Open(s.path)
+		f, err := atomicfile.Open(s.path)
 		if err != nil {
 			return nil, 0, err
 		}

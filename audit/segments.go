@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"farhand/internal/atomicfile"
 )
 
 // rotatedName is what follows "audit.log." in the name of a rotated file.
@@ -65,7 +67,7 @@ func rotatedFiles(path string) ([]segment, error) {
 }
 
 func (s *segment) inspect() error {
-	f, err := os.Open(s.path)
+	f, err := atomicfile.Open(s.path)
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"farhand/internal/atomicfile"
 	"farhand/wire"
 )
 
@@ -69,7 +70,7 @@ func openAll(path string) ([]*os.File, error) {
 	var files []*os.File
 	// The current one first: what is rotated away from then on is still this
 	// open file, and everything before it is found in the listing.
-	current, err := os.Open(path)
+	current, err := atomicfile.Open(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
@@ -79,7 +80,7 @@ func openAll(path string) ([]*os.File, error) {
 		return nil, err
 	}
 	for _, s := range old {
-		f, err := os.Open(s.path)
+		f, err := atomicfile.Open(s.path)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // pruned meanwhile
 		}

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -361,6 +362,23 @@ func TestPairEnds(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// A FIFO in the place of a file is an error, and nobody waits for its other end.
+func TestStoreDoesNotWait(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{tokensName, pendingName} {
+		if err := syscall.Mkfifo(filepath.Join(dir, name), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	store := NewStore(dir, base, "")
+	if _, err := store.Load(); err == nil || errors.Is(err, ErrLoginNeeded) {
+		t.Errorf("tokens: %v", err)
+	}
+	if _, ok, err := store.LoadPending(); ok || err == nil {
+		t.Errorf("authorisation: %v, %v", ok, err)
+	}
 }
 
 // A platform whose codes are dead when they arrive isn't asked for the next one

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -91,7 +90,7 @@ func parseTokens(data []byte) (Tokens, tokensFile, error) {
 // is another error, and is never replaced on its own.
 func (s *Store) Load() (Tokens, error) {
 	path := filepath.Join(s.dir, tokensName)
-	data, err := readFile(path)
+	data, err := atomicfile.Read(path, maxFile)
 	var stored tokensFile
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -162,7 +161,7 @@ func (s *Store) seed() ([]byte, string, error) {
 	if s.credentials == "" {
 		return nil, "", nil
 	}
-	data, err := readFile(filepath.Join(s.credentials, seedName))
+	data, err := atomicfile.Read(filepath.Join(s.credentials, seedName), maxFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, "", nil
 	}
@@ -186,7 +185,7 @@ func (s *Store) SavePending(p Pending) error {
 // that hasn't expired. With an error there is none either.
 func (s *Store) LoadPending() (Pending, bool, error) {
 	path := filepath.Join(s.dir, pendingName)
-	data, err := readFile(path)
+	data, err := atomicfile.Read(path, maxFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return Pending{}, false, nil
 	}
@@ -210,25 +209,6 @@ func (s *Store) ClearPending() error {
 		return nil
 	}
 	return err
-}
-
-var errTooLong = fmt.Errorf("longer than %d bytes", maxFile)
-
-// readFile reads a small file.
-func readFile(path string) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
-	if err != nil {
-		return nil, err
-	}
-	if len(data) > maxFile {
-		return nil, fmt.Errorf("%s: %w", path, errTooLong)
-	}
-	return data, nil
 }
 
 // keepPrivate takes the file away from everybody else.

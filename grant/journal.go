@@ -42,7 +42,7 @@ func openJournal(path string, replay func(line), log *slog.Logger) (*journal, er
 	if err := atomicfile.RemoveStale(path); err != nil {
 		return nil, err
 	}
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o600)
+	f, err := atomicfile.OpenFile(path, os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
 	}
@@ -142,7 +142,7 @@ func (j *journal) reopen() error {
 	if j.f != nil {
 		return nil
 	}
-	f, err := os.OpenFile(j.path, os.O_RDWR|os.O_APPEND, 0)
+	f, err := atomicfile.OpenFile(j.path, os.O_RDWR|os.O_APPEND, 0)
 	if err != nil {
 		return err
 	}

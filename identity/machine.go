@@ -135,9 +135,13 @@ func derive(serial, root string) (id, source string) {
 	return randomUUID(), SourceRandom
 }
 
+// maxRecord is far above what is written there: a file that is longer was
+// written by somebody else.
+const maxRecord = 64 << 10
+
 // readRecord returns nil if there is no record, or none that can be used.
 func readRecord(path string) (*record, error) {
-	b, err := os.ReadFile(path)
+	b, err := atomicfile.Read(path, maxRecord)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -167,7 +171,7 @@ func (r record) store(path string, same bool) error {
 }
 
 func keepAside(path string) error {
-	b, err := os.ReadFile(path)
+	b, err := atomicfile.Read(path, maxRecord)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
