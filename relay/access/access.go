@@ -88,8 +88,8 @@ type Authority interface {
 	Anchored(ctx context.Context, owner, machineID string, a wire.Anchor) (wire.Anchor, error)
 }
 
-// Sockets answers for what is connected now. Safe for concurrent use; no call
-// waits for a peer.
+// Sockets answers for what is connected now. Safe for concurrent use; but for
+// ApprovalChanged no call waits for a peer.
 type Sockets interface {
 	// Online says whether the machine's control socket is up.
 	Online(owner, machineID string) bool
@@ -103,6 +103,8 @@ type Sockets interface {
 	RevokeMachine(owner, machineID string)
 	// RevokeHolder ends the operator's sockets and sessions of a login or token.
 	RevokeHolder(owner, holder string)
-	// ApprovalChanged sends GRANTS_UPDATE to the machine's sockets.
-	ApprovalChanged(owner, machineID string)
+	// ApprovalChanged sends GRANTS_UPDATE to the machine's sockets. It returns
+	// when the new approval counts: every socket has acknowledged it or was
+	// closed for not doing so in time. It gives up earlier only with ctx.
+	ApprovalChanged(ctx context.Context, owner, machineID string)
 }

@@ -138,11 +138,13 @@ func (k *sockets) Hello(owner, machine string) *wire.Hello {
 	}
 	return k.hello
 }
-func (k *sockets) Online(owner, machine string) bool       { return machine == "online" }
-func (k *sockets) RevokeFamily(owner, family string)       { k.note("family", family) }
-func (k *sockets) RevokeMachine(owner, machine string)     { k.note("machine", machine) }
-func (k *sockets) RevokeHolder(owner, holder string)       { k.note("holder", holder) }
-func (k *sockets) ApprovalChanged(owner, machineID string) { k.note("approval", machineID) }
+func (k *sockets) Online(owner, machine string) bool   { return machine == "online" }
+func (k *sockets) RevokeFamily(owner, family string)   { k.note("family", family) }
+func (k *sockets) RevokeMachine(owner, machine string) { k.note("machine", machine) }
+func (k *sockets) RevokeHolder(owner, holder string)   { k.note("holder", holder) }
+func (k *sockets) ApprovalChanged(_ context.Context, owner, machineID string) {
+	k.note("approval", machineID)
+}
 
 // answer is what came back.
 type answer struct {

@@ -75,7 +75,7 @@ func (s *Server) admit(ctx context.Context, owner, id string, grant approved) (m
 				return machine{}, err
 			}
 		}
-		s.sockets().ApprovalChanged(owner, id)
+		s.sockets().ApprovalChanged(ctx, owner, id)
 	}
 	return m, nil
 }
@@ -118,7 +118,7 @@ func (s *Server) setApproval(ctx context.Context, who Event, id string, c wire.C
 	if err != nil {
 		return err
 	}
-	s.sockets().ApprovalChanged(who.Owner, id)
+	s.sockets().ApprovalChanged(ctx, who.Owner, id)
 	return nil
 }
 

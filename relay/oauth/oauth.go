@@ -167,12 +167,12 @@ func (s *Server) sockets() access.Sockets {
 // noSockets stands in until Connect.
 type noSockets struct{}
 
-func (noSockets) Online(string, string) bool       { return false }
-func (noSockets) Hello(string, string) *wire.Hello { return nil }
-func (noSockets) RevokeFamily(string, string)      {}
-func (noSockets) RevokeMachine(string, string)     {}
-func (noSockets) RevokeHolder(string, string)      {}
-func (noSockets) ApprovalChanged(string, string)   {}
+func (noSockets) Online(string, string) bool                      { return false }
+func (noSockets) Hello(string, string) *wire.Hello                { return nil }
+func (noSockets) RevokeFamily(string, string)                     {}
+func (noSockets) RevokeMachine(string, string)                    {}
+func (noSockets) RevokeHolder(string, string)                     {}
+func (noSockets) ApprovalChanged(context.Context, string, string) {}
 
 // ownKey reads the relay's secret, or makes it at the first start.
 func ownKey(ctx context.Context, s store.Store) ([]byte, error) {

@@ -28,7 +28,8 @@ type machine struct {
 	sessions map[string]*session
 	awaiting bool // a goroutine waits for the control socket on behalf of the lane
 
-	pushing, pushAgain bool // GRANTS_UPDATE is on its way; and is needed once more
+	pushing bool            // GRANTS_UPDATE is on its way
+	pushes  []chan struct{} // who waits for one that is needed once more
 
 	anchor   *wire.Anchor // the newest that is not stored yet
 	reported wire.Anchor  // the newest that the device reported
@@ -290,40 +291,48 @@ func (m *machine) sockets() []*device {
 }
 
 // pushGrants tells the machine's sockets what is allowed now. One push is on its
-// way at a time; what changes meanwhile is told by another.
-func (m *machine) pushGrants() {
+// way at a time; what changes meanwhile is told by another. The channel is closed
+// when the one that begins after this call is over.
+func (m *machine) pushGrants() <-chan struct{} {
+	done := make(chan struct{})
 	m.mu.Lock()
-	m.pushAgain = true
-	start := !m.pushing
-	m.pushing = true
-	m.mu.Unlock()
-	if !start {
-		return
+	defer m.mu.Unlock()
+	m.pushes = append(m.pushes, done)
+	if !m.pushing {
+		m.pushing = true
+		m.srv.spawn(m.push)
 	}
-	m.srv.spawn(func() {
-		for {
-			m.mu.Lock()
-			if !m.pushAgain {
-				m.pushing = false
-				m.mu.Unlock()
-				return
-			}
-			m.pushAgain = false
+	return done
+}
+
+// push runs until nobody waits for a push that hasn't begun.
+func (m *machine) push() {
+	for {
+		m.mu.Lock()
+		waiting := m.pushes
+		m.pushes = nil
+		if len(waiting) == 0 {
+			m.pushing = false
 			m.mu.Unlock()
-			if err := m.refresh(m.srv.ctx); err != nil {
-				m.srv.log.Error("approval not read", "machine", m.key.id, "error", err)
-				for _, d := range m.sockets() {
-					d.sock.close(wire.CloseServiceRestart, "approval changed")
-				}
-				continue
+			return
+		}
+		m.mu.Unlock()
+		if err := m.refresh(m.srv.ctx); err != nil {
+			m.srv.log.Error("approval not read", "machine", m.key.id, "error", err)
+			for _, d := range m.sockets() {
+				d.sock.close(wire.CloseServiceRestart, "approval changed")
 			}
+		} else {
 			var wg sync.WaitGroup
 			for _, d := range m.sockets() {
 				wg.Go(func() { d.tellGrants() })
 			}
 			wg.Wait()
 		}
-	})
+		for _, done := range waiting {
+			close(done)
+		}
+	}
 }
 
 // tellGrants sends GRANTS_UPDATE and closes the socket if it isn't acknowledged,

@@ -383,12 +383,18 @@ func (s *Server) dropMachine(owner, machineID string) {
 }
 
 // ApprovalChanged implements access.Sockets.
-func (s *Server) ApprovalChanged(owner, machineID string) {
+func (s *Server) ApprovalChanged(ctx context.Context, owner, machineID string) {
 	if !s.enter() {
 		return
 	}
 	defer s.leave()
-	if m := s.known(owner, machineID); m != nil {
-		m.pushGrants()
+	m := s.known(owner, machineID)
+	if m == nil {
+		return
+	}
+	select {
+	case <-m.pushGrants():
+	case <-ctx.Done():
+	case <-s.ctx.Done():
 	}
 }

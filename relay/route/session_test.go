@@ -335,7 +335,7 @@ func TestGrantsReachTheDevice(t *testing.T) {
 	r.await("data")
 	caps := []wire.Capability{wire.Files}
 	b.auth.approve(wire.Ceiling{Capabilities: &caps})
-	b.srv.ApprovalChanged(owner, machID)
+	b.srv.ApprovalChanged(t.Context(), owner, machID)
 	for range 2 {
 		select {
 		case g := <-r.grants:
@@ -361,14 +361,14 @@ func TestGrantsNotAcknowledged(t *testing.T) {
 	b := startWith(t, tim)
 	r := b.robot(wire.Files, wire.Grants).connect()
 	r.onControl = func(_ *peer, env wire.Envelope) bool { return env.Type == wire.TGrantsUpdate }
-	b.srv.ApprovalChanged(owner, machID)
+	b.srv.ApprovalChanged(t.Context(), owner, machID)
 	r.await("control closed 1012")
 }
 
 func TestApprovalChangeWithoutGrants(t *testing.T) {
 	b := start(t)
 	r := b.robot(wire.Files).connect()
-	b.srv.ApprovalChanged(owner, machID)
+	b.srv.ApprovalChanged(t.Context(), owner, machID)
 	r.await("control closed 1012") // so that it makes a new handshake
 }
 
@@ -494,7 +494,7 @@ func TestApprovalNarrowsWhileWaiting(t *testing.T) {
 	op.want(wire.TPong)
 	caps := []wire.Capability{wire.Files}
 	b.auth.approve(wire.Ceiling{Capabilities: &caps})
-	b.srv.ApprovalChanged(owner, machID)
+	b.srv.ApprovalChanged(t.Context(), owner, machID)
 	recv(t, r.grants)
 	recv(t, r.grants)
 	echo(data, first)
