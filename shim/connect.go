@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync/atomic"
 	"time"
 
 	"farhand/audit"
@@ -21,10 +22,11 @@ type endpoint struct {
 	session *Session // nil: control
 	wake    chan struct{}
 	backoff backoff.Backoff
-	refused int    // refusals in a row: 4400, 4403, HTTP 403
-	expired int    // closes with 4401 in a row
-	token   string // of the last connection
-	stale   string // closed with 4401: not to be used again
+	refused int         // refusals in a row: 4400, 4403, HTTP 403
+	expired int         // closes with 4401 in a row
+	token   string      // of the last connection
+	stale   string      // closed with 4401: not to be used again
+	hopeful atomic.Bool // waits for the network or the platform to come back
 }
 
 func (s *Shim) newEndpoint(url string, session *Session) *endpoint {
@@ -51,15 +53,25 @@ func (p *endpoint) keep(ctx context.Context) error {
 			return err
 		}
 		p.shim.waiting(p, wait)
-		timer := time.NewTimer(wait)
-		select {
-		case <-timer.C:
-		case <-p.wake:
-			timer.Stop()
-		case <-ctx.Done():
-			timer.Stop()
+		if !p.rest(ctx, wait) {
 			return nil
 		}
+	}
+}
+
+// rest waits between two attempts; false means that ctx has ended.
+func (p *endpoint) rest(ctx context.Context, wait time.Duration) bool {
+	p.hopeful.Store(p.refused == 0)
+	defer p.hopeful.Store(false)
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-p.wake:
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 

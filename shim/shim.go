@@ -117,6 +117,22 @@ func (s *Shim) crew() *workers {
 	return s.workers
 }
 
+// encourage tells the sockets that wait for the platform to come back that it
+// has, since p got through: each on its own would find out up to a minute later.
+func (s *Shim) encourage(p *endpoint) {
+	s.mu.Lock()
+	all := []*endpoint{s.endpoint}
+	for _, session := range s.live() {
+		all = append(all, session.endpoint)
+	}
+	s.mu.Unlock()
+	for _, other := range all {
+		if other != nil && other != p && other.hopeful.Load() {
+			other.nudge()
+		}
+	}
+}
+
 // Wake ends a wait between two attempts to connect, for example when the network
 // came back.
 func (s *Shim) Wake() {
@@ -177,6 +193,7 @@ func (s *Shim) connecting(p *endpoint) {
 }
 
 func (s *Shim) connected(p *endpoint, k *socket, a accepted) {
+	s.encourage(p)
 	if p.session != nil {
 		p.session.attach(k)
 		s.log.Info("session connected", "session", p.session.ID())

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -348,6 +349,40 @@ func TestWaitIsCut(t *testing.T) {
 		}
 		if s := r.shim.Status(); s.Phase != shim.Idle || s.LastError != "no route" {
 			t.Errorf("status %+v", s)
+		}
+	})
+}
+
+// TestTheOthersFollow: when the platform is back, the first socket that finds out
+// brings the others with it, however long they meant to wait.
+func TestTheOthersFollow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newBubbleRig(t)
+		var down atomic.Bool
+		r.platform.Upgrade = func(*http.Request) int {
+			if down.Load() {
+				return http.StatusServiceUnavailable
+			}
+			return 0
+		}
+		control := r.start()
+		data, _ := r.data(control, "s")
+		for range 10 {
+			data.Call(wire.TFileStat, wire.FileStat{Path: "x"}) // not idle
+			down.Store(true)
+			control.Drop()
+			data.Drop()
+			faketime.Advance(5 * time.Minute)
+			down.Store(false)
+			first := r.platform.Next()
+			since := time.Now()
+			second := r.platform.Next()
+			if d := time.Since(since); d > 0 {
+				t.Errorf("the other socket is back after %v", d)
+			}
+			if control, data = first, second; first.Session != "" {
+				control, data = second, first
+			}
 		}
 	})
 }
