@@ -119,15 +119,38 @@ Exit status: 0 clean stop, 1 failure, 2 usage, 77 login needed, 78 configuration
 			o.flags[k.Name] = root.PersistentFlags().String(k.Flag(), "", usage)
 		}
 	}
-	full := root.UsageTemplate()
 	root.AddCommand(o.runCommand(), o.loginCommand(), o.logoutCommand(), o.statusCommand(), o.resumeCommand(), o.doctorCommand(), o.auditCommand(), o.versionCommand())
 	for _, c := range root.Commands() {
 		if c.Name() != "run" { // the others have the same flags; once is enough
-			c.SetUsageTemplate(strings.Replace(full, "{{.InheritedFlags.FlagUsages | trimTrailingWhitespaces}}",
-				"      --config file   configuration file\n\nEvery key of the configuration is a flag, too: farhandd run --help lists them.", 1))
+			c.SetUsageFunc(shortUsage)
 		}
 	}
 	return root
+}
+
+// shortUsage is a command's usage without the keys of the configuration. It is
+// a function and no template, because templates call methods by name, which keeps
+// the linker from leaving out what nobody calls: a fifth of the program.
+func shortUsage(c *cobra.Command) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "Usage:\n  %s\n", c.UseLine())
+	if c.HasAvailableSubCommands() {
+		b.WriteString("\nAvailable Commands:\n")
+		for _, sub := range c.Commands() {
+			if sub.IsAvailableCommand() {
+				fmt.Fprintf(&b, "  %-*s %s\n", sub.NamePadding(), sub.Name(), sub.Short)
+			}
+		}
+	}
+	if c.HasExample() {
+		fmt.Fprintf(&b, "\nExamples:\n%s\n", c.Example)
+	}
+	if c.HasAvailableLocalFlags() {
+		fmt.Fprintf(&b, "\nFlags:\n%s", c.LocalFlags().FlagUsages())
+	}
+	b.WriteString("\nGlobal Flags:\n      --config file   configuration file\n\nEvery key of the configuration is a flag, too: farhandd run --help lists them.\n")
+	_, err := c.OutOrStderr().Write([]byte(b.String()))
+	return err
 }
 
 // input is where the configuration of this call comes from.
