@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -18,19 +19,25 @@ import (
 // cgroups makes one cgroup v2 per command under a directory that is ours. A
 // cgroup that a command has left empty serves the next one; one in which
 // something still lives is set aside until it is empty.
+//
+// One that was killed is never used again but removed: newer kernels (seen on
+// 6.18) go on killing whatever is forked into it from outside, since they count
+// the kills of a cgroup and compare with the count of the parent's own.
 type cgroups struct {
 	base   string
 	prefix string
 
-	mu   sync.Mutex
-	free []string // names, the longest unused first
-	made int
+	mu    sync.Mutex
+	free  []string // names, the longest unused first
+	spent []string // those that were killed and couldn't be removed yet
+	made  int
 }
 
 // cgroup is the one of a running command.
 type cgroup struct {
-	name string
-	dir  *os.File
+	name  string
+	dir   *os.File
+	spent bool // killed
 }
 
 // lookedAt bounds how many cgroups are asked whether they are empty before a
@@ -52,12 +59,17 @@ func (c *cgroups) take() (*cgroup, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &cgroup{name, dir}, nil
+	return &cgroup{name: name, dir: dir}, nil
 }
 
 func (c *cgroups) emptyOne() (string, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	for range min(len(c.spent), lookedAt) {
+		name := c.spent[0]
+		c.spent = c.spent[1:]
+		c.remove(name)
+	}
 	for range min(len(c.free), lookedAt) {
 		name := c.free[0]
 		c.free = c.free[1:]
@@ -85,18 +97,32 @@ func (c *cgroups) emptyOne() (string, error) {
 func (c *cgroups) give(g *cgroup) {
 	g.dir.Close()
 	c.mu.Lock()
-	c.free = append(c.free, g.name)
-	c.mu.Unlock()
+	defer c.mu.Unlock()
+	if g.spent {
+		c.remove(g.name)
+	} else {
+		c.free = append(c.free, g.name)
+	}
+}
+
+// remove removes a cgroup that was killed, now or, if something in it is still
+// dying, later. Called with mu held.
+func (c *cgroups) remove(name string) {
+	switch unix.Rmdir(filepath.Join(c.base, name)) {
+	case nil, unix.ENOENT:
+	default:
+		c.spent = append(c.spent, name)
+	}
 }
 
 // close removes what is empty. The rest goes with the cgroup above.
 func (c *cgroups) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, name := range c.free {
+	for _, name := range slices.Concat(c.free, c.spent) {
 		unix.Rmdir(filepath.Join(c.base, name))
 	}
-	c.free = nil
+	c.free, c.spent = nil, nil
 }
 
 // kill ends every process in the cgroup and waits until it is empty or the

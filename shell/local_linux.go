@@ -52,7 +52,7 @@ func NewLocal(c LocalConfig) (*Local, error) {
 		return nil, fmt.Errorf("stdin for commands: %w", err)
 	}
 	closeInherited()
-	l := &Local{devNull: devNull, history: &history{}, log: c.Log}
+	l := &Local{devNull: devNull, history: newHistory(), log: c.Log}
 	switch c.Cgroup {
 	case "none":
 	case "":
@@ -128,12 +128,13 @@ func (l *Local) Start(_ context.Context, spec Spec) (Process, error) {
 	begun := l.history.begin()
 	pid, _, err := syscall.StartProcess(program, spec.Argv, &attr)
 	if err != nil {
-		l.history.end(begun)
+		l.history.forget(begun)
 		if group != nil {
 			l.cgroups.give(group)
 		}
 		return nil, &os.PathError{Op: "exec", Path: program, Err: err}
 	}
+	l.history.forked(begun, pid)
 	p := &process{local: l, pid: pid, pidfd: pidfd, begun: begun, group: group, exited: make(chan struct{})}
 	if group == nil {
 		p.tree = &tree{
@@ -205,6 +206,8 @@ func (p *process) Kill(patience time.Duration) {
 	}
 	if p.tree != nil {
 		p.tree.look()
+	} else {
+		p.group.spent = true
 	}
 	unix.Kill(-p.pid, unix.SIGKILL)
 	p.mu.Unlock()

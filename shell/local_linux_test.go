@@ -125,6 +125,12 @@ func TestCgroupsAreReused(t *testing.T) {
 	pid := b.pids("pids", 1)[0]
 	for range 20 {
 		b.run(within(line("sleep 300"), 0.02))
+		if r := b.run(argv("true")); r.ExitCode != 0 { // killed with the one before
+			t.Fatalf("after a killed command: %+v", r)
+		}
+	}
+	if n := count(); n > 8 { // what is dying may take a moment
+		t.Errorf("%d cgroups after 20 killed commands", n)
 	}
 	if !alive(pid) {
 		t.Error("a later command's end killed what an earlier one left in the background")
@@ -199,28 +205,65 @@ func TestLookup(t *testing.T) {
 }
 
 func TestHistory(t *testing.T) {
-	h := &history{}
-	at := func(i *interval) time.Duration { return i.from + 2*tick }
-	a := h.begin()
-	if !h.onlyDuring(a, at(a)) || h.onlyDuring(a, a.from-time.Second) {
+	h := newHistory()
+	next := 1000
+	begin := func() *interval {
+		i := h.begin()
+		h.forked(i, next)
+		next += 1000
+		return i
+	}
+	at := func(i *interval) proc { return proc{pid: i.leader + 1, born: i.from + 2*tick} }
+	a := begin()
+	if !h.onlyDuring(a, at(a)) || h.onlyDuring(a, proc{pid: 1001, born: a.from - time.Second}) {
 		t.Error("alone")
 	}
-	b := h.begin()
+	b := begin()
 	b.from += 10 * tick
 	if !h.onlyDuring(a, at(a)) || h.onlyDuring(a, at(b)) || h.onlyDuring(b, at(b)) {
 		t.Error("two running")
 	}
 	h.end(b)
 	b.to = b.from + 10*tick
-	if h.onlyDuring(a, at(b)) || !h.onlyDuring(a, b.to+5*tick) {
+	if h.onlyDuring(a, at(b)) || !h.onlyDuring(a, proc{pid: 2002, born: b.to + 5*tick}) {
 		t.Error("one ended")
 	}
 	h.end(a)
-	h.begin()
-	h.end(h.begin())
+	begin()
+	h.end(begin())
+	h.forget(begin())
 	h.end(h.running[0])
 	if len(h.ended) > 4 || len(h.running) != 0 {
-		t.Errorf("%d ended kept", len(h.ended))
+		t.Errorf("%d ended kept, %d running", len(h.ended), len(h.running))
+	}
+}
+
+// Of two commands one after the other, each has its own processes, though starts
+// are known by the tick alone.
+func TestHistoryBackToBack(t *testing.T) {
+	const now = time.Hour // just after a tick: what is born within the next one seems to be born now
+	for _, wrap := range []int{0, 32760} {
+		h := &history{pidMax: 32768}
+		pid := func(n int) int { return (wrap+n)%32768 + 300*((wrap+n)/32768) }
+		first := &interval{from: now - 10*tick, to: now + tick/4, leader: pid(10)}
+		second := &interval{from: now + tick/2, leader: pid(20)}
+		h.ended, h.running = []*interval{first}, []*interval{second}
+		if !h.onlyDuring(second, proc{pid: pid(22), born: now}) {
+			t.Error("the second's child isn't known as such")
+		}
+		if h.onlyDuring(second, proc{pid: pid(12), born: now}) {
+			t.Error("the first's child is taken for the second's")
+		}
+		overlapping := &interval{from: now - 5*tick, leader: pid(5)}
+		h.running = append(h.running, overlapping)
+		if h.onlyDuring(second, proc{pid: pid(22), born: now}) || h.onlyDuring(overlapping, proc{pid: pid(12), born: now}) {
+			t.Error("of two commands at once one is picked")
+		}
+		late := &interval{from: now + 3*tick/4, leader: pid(30)}
+		h.running = []*interval{second, late}
+		if !h.onlyDuring(second, proc{pid: pid(22), born: now}) || h.onlyDuring(second, proc{pid: pid(32), born: now}) {
+			t.Error("a command that begins within the tick takes the other's child")
+		}
 	}
 }
 

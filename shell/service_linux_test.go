@@ -565,6 +565,31 @@ func TestNeighbourSurvives(t *testing.T) {
 	})
 }
 
+// A daemonised process dies with its command, though another command ended just
+// before this one began.
+func TestTimeoutKillsTheTreeAfterAnother(t *testing.T) {
+	eachWay(t, func(t *testing.T, cgroup string) {
+		b := newBench(t, cgroup, Config{})
+		for n := range 10 {
+			b.run(argv("true"))
+			name := fmt.Sprintf("pids%d", n)
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				b.Execute(ctx, line(`(setsid sh -c 'echo $$ >`+name+`; exec sleep 300' >/dev/null 2>&1 &); exec sleep 300`), b.at, Limits{})
+			}()
+			pid := b.pids(name, 1)[0]
+			cancel()
+			<-ended
+			if alive(pid) {
+				t.Errorf("round %d: process %d is alive: %s", n, pid, describe(pid))
+				syscall.Kill(pid, syscall.SIGKILL)
+			}
+		}
+	})
+}
+
 // Two commands at once: the death of one takes all of its own processes along,
 // those in sessions of their own too.
 func TestTimeoutKillsTheTreeBesideAnother(t *testing.T) {

@@ -177,7 +177,7 @@ func (t *tree) look() []proc {
 			// a child that somebody else here started, or another command's
 		case !held[t.leader]:
 			// no pidfds here, so nothing is certain
-		case t.sawBefore(p), t.holdsOutput(p, children), t.history.onlyDuring(t.begun, p.born):
+		case t.sawBefore(p), t.holdsOutput(p, children), t.history.onlyDuring(t.begun, p):
 			add(p)
 		}
 	}
