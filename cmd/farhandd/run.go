@@ -114,7 +114,11 @@ func (o *options) resumeCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return o.socket(c).Resume(cmd.Context())
+			if err := o.socket(c).Resume(cmd.Context()); err != nil {
+				return err
+			}
+			_, err = fmt.Fprintln(o.stdout, "The daemon connects if it was halted; farhandd status shows how it goes.")
+			return err
 		},
 	}
 }
