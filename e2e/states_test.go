@@ -235,7 +235,8 @@ func TestOneDaemon(t *testing.T) {
 	b.daemon.await(0, `farhand approve`)
 }
 
-// SIGTERM and SIGINT end everything, what runs included, and are recorded.
+// SIGTERM, SIGINT and a terminal that hangs up end everything, what runs
+// included, and are recorded.
 func TestStop(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -245,7 +246,7 @@ func TestStop(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
+	for i, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP} {
 		command := b.runLong(s, fmt.Sprintf("pid-%d", i))
 		begin := time.Now()
 		b.daemon.signal(sig)
