@@ -2,7 +2,11 @@ package files
 
 import (
 	"context"
+	"encoding/base64"
+	"errors"
+	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -80,28 +84,103 @@ func (r *Root) readRange(ctx context.Context, a asked, fd int, req wire.FileRead
 	if requested > limit {
 		return tooLarge(a, "FILE_READ", requested, limit)
 	}
-	buf, done := r.spare.take(int(min(requested, there)))
+	n := int(min(requested, there))
+	if answer.Encoding == wire.EncodingBase64 && n >= parallel {
+		text, done := r.spare.take(base64.StdEncoding.EncodedLen(n))
+		err := readEncoded(ctx, fd, req.Offset, n, text)
+		if err == nil {
+			answer.Text, answer.Done = text, done
+		} else if !errors.Is(err, errShrank) {
+			return err
+		}
+	}
+	if answer.Text == nil {
+		if n, err = r.readPlain(ctx, fd, req.Offset, n, answer); err != nil {
+			return err
+		}
+	}
+	if st, err = fstat(fd); err != nil { // it may have grown or shrunk
+		return err
+	}
+	answer.SizeBytes = int64(n)
+	answer.Truncated = req.Offset+int64(n) < st.Size
+	return nil
+}
+
+// readPlain reads at most n bytes from off on, and says how many there were.
+func (r *Root) readPlain(ctx context.Context, fd int, off int64, n int, answer *wire.FileContents) (int, error) {
+	buf, done := r.spare.take(n)
+	got, err := preadFull(ctx, fd, buf, off)
+	answer.Content, answer.Done = buf[:got], done
+	return got, err
+}
+
+// preadFull fills buf as far as the file goes.
+func preadFull(ctx context.Context, fd int, buf []byte, off int64) (int, error) {
 	n := 0
 	for n < len(buf) {
 		if err := ctx.Err(); err != nil {
-			return err
+			return n, err
 		}
-		got, err := pread(fd, buf[n:min(len(buf), n+readPiece)], req.Offset+int64(n))
+		got, err := pread(fd, buf[n:min(len(buf), n+readPiece)], off+int64(n))
 		if err != nil {
-			return err
+			return n, err
 		}
 		if got == 0 {
 			break
 		}
 		n += got
 	}
-	if st, err = fstat(fd); err != nil { // it may have grown or shrunk
-		return err
+	return n, nil
+}
+
+const (
+	// parallel is the size from which reading and encoding is shared between
+	// processors: below it, waking one takes longer.
+	parallel = 1 << 20
+	// share is what one of them does at a time: divisible by three, so that
+	// only the end is padded, and small enough to be encoded from the cache.
+	share = 96 << 10
+	// most processors that take part; the memory is the limit beyond.
+	most = 4
+)
+
+// errShrank says that the file ended before what it had promised.
+var errShrank = errors.New("the file shrank while it was read")
+
+// readEncoded reads n bytes from off on and puts their base64 into text.
+func readEncoded(ctx context.Context, fd int, off int64, n int, text []byte) error {
+	var next atomic.Int64
+	work := func() error {
+		buf := make([]byte, share)
+		for {
+			at := int(next.Add(share)) - share
+			if at >= n {
+				return nil
+			}
+			piece := buf[:min(share, n-at)]
+			got, err := preadFull(ctx, fd, piece, off+int64(at))
+			if err != nil {
+				return err
+			}
+			if got < len(piece) {
+				return errShrank
+			}
+			wire.EncodeBase64(text[at/3*4:][:base64.StdEncoding.EncodedLen(got)], piece)
+		}
 	}
-	answer.Content, answer.Done = buf[:n], done
-	answer.SizeBytes = int64(n)
-	answer.Truncated = req.Offset+int64(n) < st.Size
-	return nil
+	helpers := min(runtime.GOMAXPROCS(0), most) - 1
+	results := make(chan error, helpers)
+	for range helpers {
+		go func() { results <- work() }()
+	}
+	err := work()
+	for range helpers {
+		if e := <-results; err == nil {
+			err = e
+		}
+	}
+	return err
 }
 
 // pooled is the size from which memory is used again: clearing and faulting in

@@ -3,6 +3,7 @@ package files
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"os"
@@ -274,8 +275,51 @@ func BenchmarkRead8MiB(b *testing.B) {
 	b.SetBytes(8 << 20)
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, _, err := x.Read(x.ctx, req, big); err != nil {
+		answer, _, err := x.Read(x.ctx, req, big)
+		if err != nil {
 			b.Fatal(err)
 		}
+		answer.Release() // as the sender does
+	}
+}
+
+// TestReadEncoded: what several processors read and encode is what one would.
+func TestReadEncoded(t *testing.T) {
+	b := newBench(t)
+	content := make([]byte, 3<<20+5)
+	for i := range content {
+		content[i] = byte(i*31 + i>>11)
+	}
+	b.must(os.WriteFile(b.in("f"), content, 0o644))
+	for _, c := range []struct{ off, n int }{{0, len(content)}, {0, parallel}, {1, parallel + 1}, {7, parallel + 2}, {12345, 2*share*3 + 1}, {len(content) - parallel, parallel}} {
+		length := int64(c.n)
+		answer, trace, err := b.Read(b.ctx, wire.FileRead{Path: b.in("f"), Encoding: wire.EncodingBase64, Offset: int64(c.off), Length: &length}, big)
+		b.must(err)
+		if answer.Text == nil {
+			t.Fatalf("%+v was not read in parallel", c)
+		}
+		got, err := base64.StdEncoding.Strict().DecodeString(string(answer.Text))
+		b.must(err)
+		if !bytes.Equal(got, content[c.off:c.off+c.n]) || answer.SizeBytes != length || trace.Bytes != length || answer.Truncated != (c.off+c.n < len(content)) {
+			t.Errorf("%+v: %d bytes, size %d, truncated %t", c, len(got), answer.SizeBytes, answer.Truncated)
+		}
+		answer.Release()
+	}
+}
+
+func TestReadEncodedShrinking(t *testing.T) {
+	b := newBench(t)
+	b.put("f", strings.Repeat("x", parallel))
+	f, err := os.Open(b.in("f"))
+	b.must(err)
+	defer f.Close()
+	n := 2 * parallel
+	if err := readEncoded(b.ctx, int(f.Fd()), 0, n, make([]byte, base64.StdEncoding.EncodedLen(n))); !errors.Is(err, errShrank) {
+		t.Errorf("err = %v", err)
+	}
+	ctx, cancel := context.WithCancel(b.ctx)
+	cancel()
+	if err := readEncoded(ctx, int(f.Fd()), 0, parallel, make([]byte, base64.StdEncoding.EncodedLen(parallel))); !errors.Is(err, context.Canceled) {
+		t.Errorf("err = %v", err)
 	}
 }

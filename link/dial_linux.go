@@ -8,9 +8,11 @@ import (
 )
 
 // notSent is how many bytes may wait in the kernel unsent (TCP_NOTSENT_LOWAT).
-// Without it megabytes of a file queue up there on a slow uplink and a pong
-// behind them comes too late.
-const notSent = 128 << 10
+// Without it many megabytes of a file queue up there on a slow uplink and a pong
+// behind them comes too late: this much takes 8 s at 1 Mbit/s, and a peer waits
+// 20 s (wire.PingInterval). With much less, the writer of a large frame sleeps
+// and is woken so often that it shows.
+const notSent = 1 << 20
 
 func newDialer() *net.Dialer {
 	return &net.Dialer{Control: func(_, _ string, raw syscall.RawConn) error {

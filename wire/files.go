@@ -33,18 +33,19 @@ func (r FileRead) Binary() bool { return r.Encoding == EncodingBase64 || r.Forma
 // on disk; WriteJSON encodes them.
 type FileContents struct {
 	Content   []byte
+	Text      []byte // Content in base64 already, instead of Content
 	Encoding  string // EncodingUTF8 or EncodingBase64
 	SizeBytes int64  // bytes returned, not the file's size
 	Truncated bool   // the file goes on after what was returned
 
-	// Done, if not nil, takes Content back once it has been written.
+	// Done, if not nil, takes Content or Text back once it has been written.
 	Done func()
 }
 
 // Release implements Releaser.
 func (f *FileContents) Release() {
 	if f.Done != nil {
-		f.Content = nil
+		f.Content, f.Text = nil, nil
 		f.Done()
 		f.Done = nil
 	}
@@ -53,7 +54,7 @@ func (f *FileContents) Release() {
 // JSONSize implements Streamer.
 func (f *FileContents) JSONSize() int {
 	if f.Encoding == EncodingBase64 {
-		return 100 + base64.StdEncoding.EncodedLen(len(f.Content))
+		return 100 + base64.StdEncoding.EncodedLen(len(f.Content)) + len(f.Text)
 	}
 	n := 100 + len(f.Content)
 	for i := 0; i < len(f.Content); {
@@ -89,6 +90,10 @@ func (f *FileContents) WriteJSON(w io.Writer) error {
 }
 
 func (f *FileContents) writeContent(w io.Writer) error {
+	if f.Text != nil {
+		_, err := w.Write(f.Text)
+		return err
+	}
 	if f.Encoding == EncodingBase64 {
 		return writeBase64(w, f.Content)
 	}

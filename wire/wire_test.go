@@ -310,7 +310,7 @@ func FuzzEncodeBase64(f *testing.F) {
 	f.Add(bytes.Repeat([]byte{0xff, 0, 0x7f}, 40))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		got := make([]byte, base64.StdEncoding.EncodedLen(len(b)))
-		encodeBase64(got, b)
+		EncodeBase64(got, b)
 		if want := base64.StdEncoding.EncodeToString(b); string(got) != want {
 			t.Errorf("got %s, want %s", got, want)
 		}
@@ -333,42 +333,13 @@ func TestEncodeBase64EveryLength(t *testing.T) {
 	}
 }
 
-func TestBase64Ahead(t *testing.T) {
-	data := make([]byte, base64Ahead+12345)
-	for i := range data {
-		data[i] = byte(i*7 + i>>9)
-	}
-	want := base64.StdEncoding.EncodeToString(data)
-	var b bytes.Buffer
-	if err := writeBase64(&b, data); err != nil || b.String() != want {
-		t.Errorf("%v, %d of %d characters", err, b.Len(), len(want))
-	}
-	for _, after := range []int{0, 1, 5, 20} {
-		broken := &failing{after: after}
-		if err := writeBase64(broken, data); !errors.Is(err, errBroken) {
-			t.Errorf("after %d writes: %v", after, err)
-		}
-	}
-}
-
-var errBroken = errors.New("broken")
-
-type failing struct{ after int }
-
-func (f *failing) Write(p []byte) (int, error) {
-	if f.after--; f.after < 0 {
-		return 0, errBroken
-	}
-	return len(p), nil
-}
-
 func BenchmarkBase64(b *testing.B) {
 	src := make([]byte, base64Piece)
 	dst := make([]byte, base64.StdEncoding.EncodedLen(len(src)))
 	b.Run("ours", func(b *testing.B) {
 		b.SetBytes(int64(len(src)))
 		for b.Loop() {
-			encodeBase64(dst, src)
+			EncodeBase64(dst, src)
 		}
 	})
 	b.Run("library", func(b *testing.B) {
