@@ -291,7 +291,7 @@ func TestReadEncoded(t *testing.T) {
 		content[i] = byte(i*31 + i>>11)
 	}
 	b.must(os.WriteFile(b.in("f"), content, 0o644))
-	for _, c := range []struct{ off, n int }{{0, len(content)}, {0, parallel}, {1, parallel + 1}, {7, parallel + 2}, {12345, 2*share*3 + 1}, {len(content) - parallel, parallel}} {
+	for _, c := range []struct{ off, n int }{{0, len(content)}, {0, parallel}, {1, parallel + 1}, {7, parallel + 2}, {12345, 12*share + 1}, {len(content) - parallel, parallel}} {
 		length := int64(c.n)
 		answer, trace, err := b.Read(b.ctx, wire.FileRead{Path: b.in("f"), Encoding: wire.EncodingBase64, Offset: int64(c.off), Length: &length}, big)
 		b.must(err)
