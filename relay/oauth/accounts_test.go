@@ -286,6 +286,13 @@ func TestLoginsAndTokens(t *testing.T) {
 			t.Fatalf("a token sees %s", list.body)
 		}
 		f.apiError(f.do(request{method: "GET", path: "/api/machines/pi-1", bearer: token}), 404, "MACHINE_NOT_ATTACHED")
+		// Null allows as much as an empty list does: nothing.
+		none := f.want(mint(map[string]any{"machines": nil}), 200)
+		if op, err := f.s.Operator(t.Context(), none.str("token")); err != nil || op.MayUse("pi-1") || op.MayUse("pi-2") {
+			t.Fatalf("%+v, %v", op, err)
+		}
+		f.want(f.do(request{method: "DELETE", path: "/api/tokens/" + none.str("id"), bearer: login}), 200)
+		f.apiError(mint(map[string]any{"machines": "pi-1"}), 400, "INVALID_ARGUMENT")
 		for _, c := range calls {
 			if !c.login {
 				continue

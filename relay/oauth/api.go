@@ -2,6 +2,7 @@ package oauth
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"net/http"
 	"slices"
@@ -448,9 +449,9 @@ func notFound(err error) error {
 
 func (s *Server) apiNewToken(r *http.Request, who caller) (any, error) {
 	var in struct {
-		Name     string    `json:"name"`
-		Machines *[]string `json:"machines"`
-		Expires  expiry    `json:"expires"`
+		Name     string      `json:"name"`
+		Machines machineList `json:"machines"`
+		Expires  expiry      `json:"expires"`
 	}
 	var c wire.Ceiling
 	if err := readJSON(r, &in, &c); err != nil {
@@ -461,8 +462,8 @@ func (s *Server) apiNewToken(r *http.Request, who caller) (any, error) {
 		return nil, err
 	}
 	op := operator{Owner: who.Owner, Account: who.Name, Name: wire.Clean(in.Name, maxName), Ceiling: &c, Expires: in.Expires.Time}
-	if in.Machines != nil {
-		ids, err := s.machineIDs(r.Context(), who, *in.Machines)
+	if in.Machines.given {
+		ids, err := s.machineIDs(r.Context(), who, in.Machines.names)
 		if err != nil {
 			return nil, err
 		}
@@ -482,6 +483,23 @@ func (s *Server) apiNewToken(r *http.Request, who caller) (any, error) {
 		Token   string     `json:"token"`
 		Expires *time.Time `json:"expires_at"`
 	}{holder(kindToken, op.ID), text, timeOrNull(op.Expires)}, nil
+}
+
+// machineList is a list in a request that allows everything if it is absent. Null
+// is an empty one, as in a ceiling: it is what an empty list becomes in some
+// languages, and must not allow everything.
+type machineList struct {
+	names []string
+	given bool
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (l *machineList) UnmarshalJSON(b []byte) error {
+	l.given = true
+	if json.Unmarshal(b, &l.names) != nil {
+		return badArgument("machines must be a list of names")
+	}
+	return nil
 }
 
 func (s *Server) machineIDs(ctx context.Context, who caller, names []string) ([]string, error) {
