@@ -42,4 +42,14 @@ func TestCeilingNull(t *testing.T) {
 			t.Errorf("%s was taken", text)
 		}
 	}
+	var g wire.DeviceGrant
+	if err := json.Unmarshal([]byte(`{"pattern":"serial:*","ops":null,"more":null}`), &g); err != nil || g.Ops == nil || len(*g.Ops) != 0 || g.Lines != nil {
+		t.Errorf("ops that are null decode as %+v, %v", g, err)
+	}
+	if err := json.Unmarshal([]byte(`{"pattern":"serial:*","lines":null}`), &g); err != nil || g.Lines == nil || len(*g.Lines) != 0 {
+		t.Errorf("lines that are null decode as %+v, %v", g, err)
+	}
+	if json.Unmarshal([]byte(`{"pattern":"serial:*","ops":7}`), &g) == nil {
+		t.Error("ops that are a number were taken")
+	}
 }

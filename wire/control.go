@@ -89,6 +89,30 @@ type DeviceGrant struct {
 	Ops     *[]string `json:"ops,omitempty"`
 }
 
+// UnmarshalJSON takes a list that is null for an empty one, as that of Ceiling
+// does.
+func (g *DeviceGrant) UnmarshalJSON(b []byte) error {
+	if string(b) == "null" {
+		return nil
+	}
+	type plain DeviceGrant
+	if err := json.Unmarshal(b, (*plain)(g)); err != nil {
+		return err
+	}
+	return Fields(b, func(key string, raw []byte) error {
+		if string(raw) != "null" {
+			return nil
+		}
+		switch key {
+		case "lines":
+			g.Lines = &[]string{}
+		case "ops":
+			g.Ops = &[]string{}
+		}
+		return nil
+	})
+}
+
 // GrantsUpdate is GRANTS_UPDATE.payload; the answer is ACK, sent after the new
 // grants took effect.
 type GrantsUpdate struct {
