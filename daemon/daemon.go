@@ -17,6 +17,7 @@ import (
 	"farhand/config"
 	"farhand/files"
 	"farhand/identity"
+	"farhand/internal/slack"
 	"farhand/internal/version"
 	"farhand/link"
 	"farhand/shim"
@@ -135,6 +136,7 @@ func (d *daemon) follow(ctx context.Context, background *sync.WaitGroup) {
 		})
 	}
 	background.Go(func() { d.sweep(ctx) })
+	background.Go(func() { slack.Return(ctx) })
 	background.Go(func() {
 		if err := d.notify.Watchdog(ctx, d.alive); err != nil {
 			d.log.Error("watchdog", "error", err)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"farhand/audit"
+	"farhand/internal/slack"
 	"farhand/internal/version"
 	"farhand/relay/oauth"
 	"farhand/relay/route"
@@ -174,7 +175,7 @@ func (r *Relay) Run(ctx context.Context) error {
 
 	running, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	ended := make(chan error, 3)
+	ended := make(chan error, 4)
 	serve := func(s *http.Server, l net.Listener) {
 		err := s.Serve(l)
 		if errors.Is(err, http.ErrServerClosed) {
@@ -187,6 +188,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	go serve(public, listener)
 	go serve(admin, r.admin)
 	go func() { r.keepCertificates(running); ended <- nil }()
+	go func() { slack.Return(running); ended <- nil }()
 	r.log.Info("relay serves", "url", r.url, "listen", r.listener.Addr().String(), "version", version.String())
 
 	<-running.Done()
