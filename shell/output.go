@@ -21,8 +21,9 @@ const chunk = 32 << 10
 type output struct {
 	buffers *sync.Pool // of *[]byte, chunk long
 	readers sync.WaitGroup
-	done    chan struct{} // closed when both readers have returned
-	pipes   [2]*os.File
+	done    chan struct{} // closed when both readers have returned; nil before start
+	fds     [2]int        // the read ends, before start
+	pipes   [2]*os.File   // the same, after it
 
 	mu      sync.Mutex
 	left    int
@@ -30,8 +31,18 @@ type output struct {
 	dropped bool
 }
 
-func newOutput(buffers *sync.Pool, budget int, stdout, stderr *os.File) *output {
-	o := &output{buffers: buffers, left: budget, done: make(chan struct{}), pipes: [2]*os.File{stdout, stderr}}
+// newOutput owns the read ends from now on; finish closes them.
+func newOutput(buffers *sync.Pool, budget int, stdout, stderr int) *output {
+	return &output{buffers: buffers, left: budget, fds: [2]int{stdout, stderr}}
+}
+
+// start starts reading beside the command. A command that is over in a moment
+// doesn't need that: the pipes hold what it wrote.
+func (o *output) start() {
+	o.done = make(chan struct{})
+	for stream, fd := range o.fds {
+		o.pipes[stream] = os.NewFile(uintptr(fd), "pipe")
+	}
 	o.readers.Add(1)
 	go func() {
 		defer o.readers.Done()
@@ -42,7 +53,6 @@ func newOutput(buffers *sync.Pool, budget int, stdout, stderr *os.File) *output 
 		o.readers.Wait()
 		close(o.done)
 	}()
-	return o
 }
 
 func (o *output) read(stream int) {
@@ -75,14 +85,43 @@ func (o *output) keep(stream int, b []byte) {
 // gets at most patience to add something. The pipes are closed: such a process
 // is told by SIGPIPE or EPIPE if it writes on.
 func (o *output) finish(patience time.Duration) {
-	select {
-	case <-o.done:
-	default:
-		o.stragglers(patience)
+	if o.done == nil && !o.drained() {
+		o.start()
 	}
-	for _, pipe := range o.pipes {
-		pipe.Close()
+	if o.done != nil {
+		select {
+		case <-o.done:
+		default:
+			o.stragglers(patience)
+		}
 	}
+	for stream, fd := range o.fds {
+		if o.done == nil {
+			closeFD(fd)
+		} else {
+			o.pipes[stream].Close()
+		}
+	}
+}
+
+// drained reads what the pipes hold, and says whether that is all: nobody can
+// write to them any more.
+func (o *output) drained() bool {
+	buf := o.buffers.Get().(*[]byte)
+	defer o.buffers.Put(buf)
+	for stream, fd := range o.fds {
+		for {
+			n, ended := readFD(fd, *buf)
+			if n == 0 && !ended {
+				return false
+			}
+			if n == 0 {
+				break
+			}
+			o.keep(stream, (*buf)[:n])
+		}
+	}
+	return true
 }
 
 func (o *output) stragglers(patience time.Duration) {
@@ -98,7 +137,7 @@ func (o *output) stragglers(patience time.Duration) {
 	defer o.buffers.Put(buf)
 	for stream, pipe := range o.pipes {
 		for range drainChunks {
-			n := readNow(pipe, *buf)
+			n, _ := readNow(pipe, *buf)
 			if n == 0 {
 				break
 			}

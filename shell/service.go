@@ -142,13 +142,13 @@ func (s *Service) Execute(ctx context.Context, cmd wire.ExecuteCommand, place Pl
 	}
 	defer s.limiter.release()
 
-	stdout, outWriter, err := os.Pipe()
+	stdout, outWriter, err := newPipe()
 	if err != nil {
 		return wire.CommandResult{}, trace, fmt.Errorf("pipe for stdout: %w", err)
 	}
-	stderr, errWriter, err := os.Pipe()
+	stderr, errWriter, err := newPipe()
 	if err != nil {
-		stdout.Close()
+		closeFD(stdout)
 		outWriter.Close()
 		return wire.CommandResult{}, trace, fmt.Errorf("pipe for stderr: %w", err)
 	}
@@ -156,8 +156,8 @@ func (s *Service) Execute(ctx context.Context, cmd wire.ExecuteCommand, place Pl
 	outWriter.Close()
 	errWriter.Close()
 	if err != nil {
-		stdout.Close()
-		stderr.Close()
+		closeFD(stdout)
+		closeFD(stderr)
 		return wire.CommandResult{}, trace, startError(err, cmd, place)
 	}
 	trace.Shell = shell
@@ -167,6 +167,9 @@ func (s *Service) Execute(ctx context.Context, cmd wire.ExecuteCommand, place Pl
 		budget = int(limits.OutputBytes)
 	}
 	out := newOutput(s.buffers, budget, stdout, stderr)
+	if !soon(ctx, process) {
+		out.start()
+	}
 	timedOut, cancelled := wait(ctx, process, timeout-time.Since(started))
 	status := process.Reap()
 	out.finish(stragglerPatience)
@@ -184,6 +187,23 @@ func (s *Service) Execute(ctx context.Context, cmd wire.ExecuteCommand, place Pl
 	}
 	result.Stdout, result.Stderr, result.OutputTruncated = out.texts(budget)
 	return result, trace, nil
+}
+
+// moment is how long output may wait in the pipes. Most commands that are asked
+// for in a row (test, stat, true) are over before.
+const moment = 2 * time.Millisecond
+
+// soon says whether the leader ends within a moment.
+func soon(ctx context.Context, process Process) bool {
+	timer := time.NewTimer(moment)
+	defer timer.Stop()
+	select {
+	case <-process.Exited():
+		return true
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return false
 }
 
 // wait waits for the leader. If time or ctx ends first, it ends the whole tree:
