@@ -6,6 +6,7 @@ package slack
 
 import (
 	"context"
+	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
 	"time"
@@ -52,6 +53,7 @@ func (w *watch) look() (gave bool) {
 	if busy || mapped < w.kept+worth {
 		return false
 	}
+	runtime.GC() // what lies in a sync.Pool goes with the second collection
 	debug.FreeOSMemory()
 	w.allocated, w.kept = read()
 	return true
