@@ -30,7 +30,7 @@ func (k *socket) receive(frame []byte, r *reader) error {
 		return k.refuse(e, wire.Errorf(wire.InternalError, "malformed frame").With("reason", "malformed_frame"))
 	}
 	if major, _, ok := parseVersion(e.Version); ok && major != 1 {
-		k.shim.log.Error("dropped a frame of another protocol version", append(k.attr(), "version", e.Version, "type", string(e.Type))...)
+		k.drop("another protocol version", e.Type, "version", clip(e.Version))
 		return nil
 	}
 	switch e.Type {

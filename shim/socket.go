@@ -32,6 +32,7 @@ type socket struct {
 	handlers sync.WaitGroup
 
 	moving atomic.Bool // closed by us for a newer token
+	drops  atomic.Int64
 
 	mu       sync.Mutex
 	calls    map[string]*Call // outstanding, by id
@@ -164,8 +165,18 @@ func (k *socket) tick(ctx context.Context, over <-chan struct{}) {
 	}
 }
 
-func (k *socket) drop(why string, t wire.Type) {
-	k.shim.log.Warn("dropped a frame", append(k.attr(), "why", why, "type", clip(string(t)))...)
+// dropsLogged is how many frames that a socket drops are worth a line: a peer
+// must not be able to fill the disk with them.
+const dropsLogged = 20
+
+// drop says that a frame is passed over.
+func (k *socket) drop(why string, t wire.Type, more ...any) {
+	switch n := k.drops.Add(1); {
+	case n <= dropsLogged:
+		k.shim.log.Warn("dropped a frame", append(append(k.attr(), "why", why, "type", clip(string(t))), more...)...)
+	case n == dropsLogged+1:
+		k.shim.log.Warn("more dropped frames of this socket go unsaid", k.attr()...)
+	}
 }
 
 func (k *socket) attr() []any {
