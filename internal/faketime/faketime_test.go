@@ -1,6 +1,7 @@
 package faketime
 
 import (
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -8,14 +9,14 @@ import (
 
 func TestAdvance(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		fired := false
-		time.AfterFunc(time.Hour, func() { fired = true })
+		var fired atomic.Bool
+		time.AfterFunc(time.Hour, func() { fired.Store(true) })
 		Advance(59 * time.Minute)
-		if fired {
+		if fired.Load() {
 			t.Error("too early")
 		}
 		Advance(time.Minute)
-		if !fired {
+		if !fired.Load() {
 			t.Error("what was due has not settled")
 		}
 	})
