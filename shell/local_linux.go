@@ -143,7 +143,6 @@ func (l *Local) Start(_ context.Context, spec Spec) (Process, error) {
 			seen:   make(map[int]time.Duration), sessions: make(map[int]bool),
 		}
 	}
-	go p.wait()
 	return p, nil
 }
 
@@ -151,13 +150,14 @@ func (l *Local) Start(_ context.Context, spec Spec) (Process, error) {
 type process struct {
 	local *Local
 	pid   int
-	// pidfd isn't used for anything but heldPids, which finds it in this
-	// process' table of descriptors; -1 before Linux 5.2.
+	// pidfd is for EndsWithin and for heldPids, which finds it in this process'
+	// table of descriptors; -1 before Linux 5.2.
 	pidfd int
 	begun *interval
 	group *cgroup // nil: by process tree
 	tree  *tree   // nil: by cgroup
 
+	watch  sync.Once // starts wait, or closes exited
 	exited chan struct{}
 
 	mu        sync.Mutex
@@ -184,7 +184,25 @@ func (p *process) wait() {
 	}
 }
 
-func (p *process) Exited() <-chan struct{} { return p.exited }
+// EndsWithin implements Process.
+func (p *process) EndsWithin(d time.Duration) bool {
+	if p.pidfd < 0 {
+		return false
+	}
+	// A pidfd is readable once its process has ended (pidfd_open(2)).
+	fds := []unix.PollFd{{Fd: int32(p.pidfd), Events: unix.POLLIN}}
+	if n, err := unix.Poll(fds, int(d.Milliseconds())); err != nil || n == 0 {
+		return false
+	}
+	p.watch.Do(func() { close(p.exited) })
+	return true
+}
+
+// Exited implements Process.
+func (p *process) Exited() <-chan struct{} {
+	p.watch.Do(func() { go p.wait() })
+	return p.exited
+}
 
 func (p *process) Terminate() {
 	p.mu.Lock()
@@ -220,7 +238,7 @@ func (p *process) Kill(patience time.Duration) {
 	timer := time.NewTimer(time.Until(deadline))
 	defer timer.Stop()
 	select {
-	case <-p.exited:
+	case <-p.Exited():
 	case <-timer.C:
 	}
 }
@@ -228,7 +246,7 @@ func (p *process) Kill(patience time.Duration) {
 func (p *process) Reap() Status {
 	p.mu.Lock()
 	select {
-	case <-p.exited:
+	case <-p.Exited():
 		p.mu.Unlock()
 		return p.collect()
 	default:

@@ -46,6 +46,11 @@ type Runner interface {
 // Process is a started program, the leader, and all that it starts in turn.
 // Its methods are safe for concurrent use; Reap must be called once, last.
 type Process interface {
+	// EndsWithin waits at most d for the leader's end and says whether it came.
+	// It may say no too early. It is called once at most, before anything else:
+	// the caller's own thread waits, so that a program that is over in a moment
+	// needs no other to be woken.
+	EndsWithin(d time.Duration) bool
 	// Exited is closed once the leader has ended.
 	Exited() <-chan struct{}
 	// Terminate asks the leader and its process group to end (SIGTERM).

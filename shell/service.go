@@ -167,7 +167,7 @@ func (s *Service) Execute(ctx context.Context, cmd wire.ExecuteCommand, place Pl
 		budget = int(limits.OutputBytes)
 	}
 	out := newOutput(s.buffers, budget, stdout, stderr)
-	if !soon(ctx, process) {
+	if !process.EndsWithin(min(moment, timeout)) {
 		out.start()
 	}
 	timedOut, cancelled := wait(ctx, process, timeout-time.Since(started))
@@ -192,19 +192,6 @@ func (s *Service) Execute(ctx context.Context, cmd wire.ExecuteCommand, place Pl
 // moment is how long output may wait in the pipes. Most commands that are asked
 // for in a row (test, stat, true) are over before.
 const moment = 2 * time.Millisecond
-
-// soon says whether the leader ends within a moment.
-func soon(ctx context.Context, process Process) bool {
-	timer := time.NewTimer(moment)
-	defer timer.Stop()
-	select {
-	case <-process.Exited():
-		return true
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-	return false
-}
 
 // wait waits for the leader. If time or ctx ends first, it ends the whole tree:
 // politely for a moment, then by force.
