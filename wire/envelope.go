@@ -171,7 +171,7 @@ func (f Frame) Size() int {
 	return n
 }
 
-// WriteTo writes the whole frame.
+// WriteFrame writes the whole frame.
 func (f Frame) WriteFrame(w io.Writer) error {
 	if _, err := w.Write(f.Head); err != nil {
 		return err
