@@ -33,3 +33,13 @@ func must(list, name string) bool {
 	}
 	return false
 }
+
+// LabVar names the environment variable that is 1 in the guest of the kernel
+// lab (make lab), where tests find devices of a real kernel.
+const LabVar = "FARHAND_LAB"
+
+// Lab skips a test that wants the kernel lab's guest, unless it runs in it.
+func Lab(t testing.TB) {
+	t.Helper()
+	Need(t, "lab", os.Getenv(LabVar) == "1", "it makes devices in the kernel lab's guest: make lab")
+}
