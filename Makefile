@@ -8,7 +8,7 @@ PROGRAMS := farhandd farhand farhand-relay
 # The lines that go test prints for packages without tests are noise.
 TESTFLAGS ?= -race -timeout 10m
 
-.PHONY: build build-arm64 run test test-compile bench lint fuzz clean
+.PHONY: build build-arm64 run test lab lab-soak test-compile bench lint fuzz clean
 
 build: ## all programs for this machine, into bin/
 	@mkdir -p bin
@@ -26,6 +26,15 @@ test: build ## every test, with the race detector (needs gcc)
 	@command -v $${CC:-gcc} >/dev/null || { echo 'make test needs gcc for the race detector (Debian: apt-get install gcc libc6-dev); make run does not.' >&2; exit 1; }
 	@start=$$(date +%s); CGO_ENABLED=1 $(GO) test -race -run '^$$' ./... >/dev/null || exit 1; echo "compiled in $$(( $$(date +%s) - start )) s"
 	@start=$$(date +%s); CGO_ENABLED=1 FARHAND_TEST_BIN=$(CURDIR)/bin $(GO) test $(TESTFLAGS) ./... || exit 1; echo "tests ran in $$(( $$(date +%s) - start )) s"
+
+# RUN names suites, TEST a pattern of tests, LABFLAGS more (go run ./lab/run -h).
+lab: ## the drivers against a real kernel's devices, in an emulated machine (RUN=gpio: one family)
+	@mkdir -p bin/internal
+	@CGO_ENABLED=0 $(GO) build -trimpath -o bin/internal/lab ./lab/run
+	@exec bin/internal/lab $(if $(RUN),-run $(RUN)) $(if $(TEST),-test '$(TEST)') $(LABFLAGS)
+
+lab-soak: ## a device is plugged in and out 1000 times while four sessions use it
+	@$(MAKE) --no-print-directory lab RUN=lab/soak LABFLAGS='-soak 1000 -limit 30m $(LABFLAGS)'
 
 bench: build ## the bars: ratios against a bare limit measured in the same run
 	CGO_ENABLED=0 $(GO) run ./internal/bench --bin bin

@@ -49,6 +49,7 @@ var layers = map[string][]string{
 	"mcp":       {"client", "wire"},
 	"cmd":       {"*"},
 	"e2e":       {"*"},
+	"lab":       {"*"},
 	"image":     {"config", "systemd"},
 }
 

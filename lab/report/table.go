@@ -1,0 +1,41 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"strings"
+)
+
+// Print writes the table for people. verbose lists each test that passed, too.
+func (r *Report) Print(w io.Writer, verbose bool) {
+	passed, failed := 0, 0
+	for _, s := range r.Suites {
+		for _, t := range s.Tests {
+			if t.Result == Pass {
+				passed++
+			} else {
+				failed++
+			}
+			if verbose || t.Result != Pass {
+				fmt.Fprintf(w, "--- %s: %s (%.2fs)\n%s", strings.ToUpper(t.Result), t.Name, t.Seconds, t.Output)
+			}
+		}
+		if s.Problem != "" {
+			fmt.Fprintf(w, "%s: %s\n", s.Name, strings.TrimSpace(s.Problem))
+		}
+		for _, f := range s.Figures {
+			fmt.Fprintf(w, "%s: %s\n", s.Name, f)
+		}
+	}
+	for _, s := range r.Suites {
+		word := "ok  "
+		if s.Result != Pass {
+			word = strings.ToUpper(s.Result)
+		}
+		fmt.Fprintf(w, "%s\t%-24s %4d tests %7.2fs\n", word, s.Name, len(s.Tests), s.Seconds)
+	}
+	if r.Problem != "" {
+		fmt.Fprintln(w, "lab:", r.Problem)
+	}
+	fmt.Fprintf(w, "lab: Linux %s, up in %.1f s, %.1f s in all: %d passed, %d failed\n", r.Kernel, r.BootSeconds, r.Seconds, passed, failed)
+}

@@ -1,0 +1,246 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"farhand/internal/testenv"
+	"farhand/lab/initramfs"
+	"farhand/lab/kernel"
+	"farhand/lab/machine"
+	"farhand/lab/proto"
+	"farhand/lab/report"
+	"farhand/lab/suite"
+)
+
+type options struct {
+	root, suites, tests, report string
+	limit                       time.Duration
+	soak                        int
+	refresh, verbose, console   bool
+}
+
+// lab runs everything and says whether all was well.
+func lab(ctx context.Context, o options, out io.Writer) (bool, error) {
+	start := time.Now()
+	all, err := suite.Find(o.root)
+	if err != nil {
+		return false, err
+	}
+	chosen, err := suite.Select(all, o.suites)
+	if err != nil {
+		return false, err
+	}
+	work, err := os.MkdirTemp("", "lab-")
+	if err != nil {
+		return false, err
+	}
+	defer os.RemoveAll(work)
+	k, err := getKernel(ctx, o.refresh, out)
+	if err != nil {
+		return false, err
+	}
+	var names []string
+	for _, s := range chosen {
+		names = append(names, s.Name)
+	}
+	r := report.New(names)
+	image, err := build(ctx, o, k, chosen, work, r)
+	if err != nil {
+		return false, err
+	}
+	problem := boot(ctx, o, k, image, work, r, out)
+	r.Seconds = time.Since(start).Seconds()
+	if err := r.Finish(problem); err != nil {
+		return false, err
+	}
+	r.Print(out, o.verbose)
+	return r.Result == report.Pass, r.Write(filepath.Join(o.root, o.report))
+}
+
+func getKernel(ctx context.Context, refresh bool, log io.Writer) (kernel.Kernel, error) {
+	cache, err := kernel.DefaultCache()
+	if err != nil {
+		return kernel.Kernel{}, err
+	}
+	if !refresh {
+		k, err := kernel.Cached(cache)
+		if err == nil || !errors.Is(err, os.ErrNotExist) {
+			return k, err
+		}
+	}
+	return kernel.Fetch(ctx, cache, log)
+}
+
+// boot runs the guest and reads what it says. The error is what went wrong but
+// for the suites' own results.
+func boot(ctx context.Context, o options, k kernel.Kernel, image, work string, r *report.Report, out io.Writer) error {
+	var console io.Writer
+	if o.console {
+		console = out
+	}
+	m, err := machine.Start(ctx, machine.Options{Kernel: k.Image, Initramfs: image, Dir: work, Limit: o.limit, Console: console})
+	if err != nil {
+		return err
+	}
+	err = r.Read(m.Results(), func(f proto.Frame) {
+		switch f.Kind {
+		case proto.Boot:
+			fmt.Fprintf(out, "lab: Linux %s is up\n", f.Text)
+		case proto.End:
+			fmt.Fprintf(out, "lab: %s ended after %.1f s\n", f.Suite, f.Seconds)
+		}
+	})
+	ended := m.Wait()
+	if err == nil {
+		return ended
+	}
+	// Why the machine ended says more than that its port did.
+	if ended != nil {
+		err = ended
+	}
+	if tail := m.ConsoleTail(); tail != "" {
+		err = fmt.Errorf("%w; its console ended with\n%s", err, tail)
+	}
+	return err
+}
+
+// build makes the initramfs: init, modules and suites. A suite that can't be
+// built fails in r; the others run.
+func build(ctx context.Context, o options, k kernel.Kernel, suites []suite.Suite, work string, r *report.Report) (string, error) {
+	initPath := filepath.Join(work, "init")
+	if err := suite.BuildProgram(ctx, filepath.Join(o.root, "lab", "init"), initPath); err != nil {
+		return "", err
+	}
+	orders := proto.Orders{Env: environment(o), Seconds: int(o.limit.Seconds()) - 15}
+	binaries := make(map[string]string)
+	for i, s := range suites {
+		binary := filepath.Join(work, "suite"+strconv.Itoa(i))
+		if err := s.Build(ctx, binary); err != nil {
+			r.FailSuite(s.Name, err.Error())
+			continue
+		}
+		at := "/lab/suites/" + strings.ReplaceAll(s.Name, "/", "_") + ".test"
+		binaries[at] = binary
+		orders.Suites = append(orders.Suites, proto.Suite{Name: s.Name, Binary: at, Dir: guestDir(s), Run: o.tests})
+	}
+	modulesDir := filepath.Join(work, "modules")
+	if err := os.Mkdir(modulesDir, 0o755); err != nil {
+		return "", err
+	}
+	modules, err := k.Load(ctx, modulesDir, append(names(loadedModules), laterModules...)...)
+	if err != nil {
+		return "", err
+	}
+	orders.Modules = toLoad(modules)
+	image := filepath.Join(work, "initramfs")
+	return image, archive(image, func(w *initramfs.Writer) error {
+		if err := w.File("init", 0o755, initPath); err != nil {
+			return err
+		}
+		for at, binary := range binaries {
+			if err := w.File(at, 0o755, binary); err != nil {
+				return err
+			}
+		}
+		for _, m := range modules {
+			if err := w.File(filepath.Join(proto.ModulesDir, m.Name+".ko"), 0o644, m.Path); err != nil {
+				return err
+			}
+		}
+		for _, s := range suites {
+			if err := testdata(w, s); err != nil {
+				return err
+			}
+		}
+		return skeleton(w, orders)
+	})
+}
+
+// environment is that of the suites. Nothing of the host's gets in but what
+// says how much to do.
+func environment(o options) []string {
+	return []string{
+		"PATH=/bin", "HOME=/root", "TMPDIR=/tmp", "USER=root",
+		testenv.LabVar + "=1",
+		testenv.MustVar + "=all", // what the guest can't do is a failure, not a skip
+		"FARHAND_SOAK=" + strconv.Itoa(o.soak),
+	}
+}
+
+func guestDir(s suite.Suite) string { return "/src/" + s.Name }
+
+// testdata copies a package's folder testdata, where its tests find it.
+func testdata(w *initramfs.Writer, s suite.Suite) error {
+	if err := w.Dir(guestDir(s)); err != nil {
+		return err
+	}
+	from := filepath.Join(s.Dir, "testdata")
+	err := filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		rel, err := filepath.Rel(s.Dir, path)
+		if err != nil {
+			return err
+		}
+		return w.File(filepath.Join(guestDir(s), rel), 0o644, path)
+	})
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// skeleton is what a root file system needs beside programs.
+func skeleton(w *initramfs.Writer, orders proto.Orders) error {
+	data, err := json.Marshal(orders)
+	if err != nil {
+		return err
+	}
+	// The kernel gives /dev/console (5:1, its admin-guide/devices.txt) to process 1.
+	if err := w.Char("dev/console", 0o600, 5, 1); err != nil {
+		return err
+	}
+	for name, text := range map[string]string{
+		proto.OrdersPath: string(data),
+		"/etc/hosts":     "127.0.0.1 localhost\n",
+		"/etc/passwd":    "root:x:0:0:root:/root:/bin/sh\n",
+		"/etc/group":     "root:x:0:\n",
+	} {
+		if err := w.Bytes(name, 0o644, []byte(text)); err != nil {
+			return err
+		}
+	}
+	return w.Dir("/root")
+}
+
+func archive(path string, fill func(*initramfs.Writer) error) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	buf := bufio.NewWriterSize(f, 1<<20)
+	w := initramfs.NewWriter(buf)
+	if err := fill(w); err != nil {
+		return err
+	}
+	if err := w.End(); err != nil {
+		return err
+	}
+	if err := buf.Flush(); err != nil {
+		return err
+	}
+	return f.Close()
+}
