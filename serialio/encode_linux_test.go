@@ -5,6 +5,8 @@ import (
 
 	"go.bug.st/serial"
 	"golang.org/x/sys/unix"
+
+	"farhand/wire"
 )
 
 // TestEncode is what a UART would be told; a pseudo-terminal forgets it.
@@ -53,8 +55,13 @@ func TestRefused(t *testing.T) {
 	for feature, bits := range map[string]uint32{
 		"": unix.HUPCL, "bytesize": unix.CS6, "parity": unix.CMSPAR, "stopbits": unix.CSTOPB, "rtscts": unix.CRTSCTS,
 	} {
-		if got := p.refused(&unix.Termios{Cflag: bits}, &unix.Termios{}); got != feature {
-			t.Errorf("without %#o the driver refuses %q, want %q", bits, got, feature)
+		err := p.refused(&unix.Termios{Cflag: bits}, &unix.Termios{})
+		if feature == "" {
+			if err != nil {
+				t.Errorf("without %#o: %v", bits, err)
+			}
+		} else if got := wire.AsError(err).Details["feature"]; got != feature {
+			t.Errorf("without %#o the driver refuses %v, want %q", bits, err, feature)
 		}
 	}
 }

@@ -17,7 +17,27 @@ type Mode struct {
 	serial.Mode
 	RTSCTS  bool // hardware flow control
 	XONXOFF bool // software flow control
+	// LowLatency has the driver hand on every byte at once. false is as the port
+	// was found, which counts for RS485, too.
+	LowLatency bool
+	RS485      RS485
 }
+
+// RS485 has the driver switch a transceiver with RTS.
+type RS485 struct {
+	Asked        bool // false: as the port was found, and the rest means nothing
+	Enabled      bool
+	RTSOnSend    bool // RTS's logical level while sending
+	RTSAfterSend bool
+	DelayBefore  int // ms from RTS to the first bit
+	DelayAfter   int // ms from the last bit to RTS
+	RXDuringTX   bool
+	Terminate    bool
+}
+
+// maxRS485Delay is the kernel's own bound in ms (RS485_MAX_RTS_DELAY of
+// drivers/tty/serial/serial_core.c).
+const maxRS485Delay = 100
 
 // DefaultMode is 115200 8N1 without flow control.
 func DefaultMode() Mode {
@@ -62,6 +82,18 @@ func (m Mode) with(w *wire.SerialMode) (Mode, error) {
 	if w.XONXOFF != nil {
 		m.XONXOFF = *w.XONXOFF
 	}
+	if w.LowLatency != nil {
+		m.LowLatency = *w.LowLatency
+	}
+	if w.RS485 != nil {
+		var err error
+		if m.RS485, err = rs485(w.RS485); err != nil {
+			return m, err
+		}
+	}
+	if m.RTSCTS && m.RS485.Asked && m.RS485.Enabled {
+		return m, invalid("mode.rtscts", "can't be together with rs485: both need RTS")
+	}
 	if w.DSRDTR != nil && *w.DSRDTR {
 		return m, unsupported("dsrdtr", "Linux has no DSR/DTR flow control")
 	}
@@ -69,6 +101,42 @@ func (m Mode) with(w *wire.SerialMode) (Mode, error) {
 		return m, unsupported("stopbits", "1.5 stop bits exist only with 5 data bits")
 	}
 	return m, nil
+}
+
+// rs485 puts the defaults where nothing was asked.
+func rs485(w *wire.SerialRS485) (RS485, error) {
+	or := func(v *bool, otherwise bool) bool {
+		if v == nil {
+			return otherwise
+		}
+		return *v
+	}
+	r := RS485{Asked: true, Enabled: or(w.Enabled, true), RTSOnSend: or(w.RTSOnSend, true),
+		RXDuringTX: or(w.RXDuringTX, false), Terminate: or(w.TerminateBus, false)}
+	r.RTSAfterSend = or(w.RTSAfterSend, !r.RTSOnSend)
+	if r.Enabled && r.RTSAfterSend == r.RTSOnSend {
+		return r, invalid("mode.rs485.rts_after_send", "must differ from rts_on_send, or the transceiver is never switched")
+	}
+	for _, d := range []struct {
+		field string
+		ms    *int
+		to    *int
+	}{{"delay_before_send_ms", w.DelayBeforeMS, &r.DelayBefore}, {"delay_after_send_ms", w.DelayAfterMS, &r.DelayAfter}} {
+		if d.ms == nil {
+			continue
+		}
+		if *d.ms < 0 || *d.ms > maxRS485Delay {
+			return r, invalid("mode.rs485."+d.field, "must be 0 to %d ms, not %d", maxRS485Delay, *d.ms)
+		}
+		*d.to = *d.ms
+	}
+	return r, nil
+}
+
+// wire is r as it crosses the wire.
+func (r RS485) wire() *wire.SerialRS485 {
+	return &wire.SerialRS485{Enabled: &r.Enabled, RTSOnSend: &r.RTSOnSend, RTSAfterSend: &r.RTSAfterSend,
+		DelayBeforeMS: &r.DelayBefore, DelayAfterMS: &r.DelayAfter, RXDuringTX: &r.RXDuringTX, TerminateBus: &r.Terminate}
 }
 
 func parities() map[string]serial.Parity {

@@ -4,8 +4,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"farhand/device"
 	"farhand/device/sysfs"
@@ -52,6 +56,56 @@ func openedBy(node string, self int) string {
 			if target, err := os.Readlink(filepath.Join(dir, "fd", fd.Name())); err == nil && target == node {
 				return fmt.Sprintf("process %d (%s)", pid, device.Clean(sysfs.Attr(dir, "comm")))
 			}
+		}
+	}
+	return ""
+}
+
+// meddling are the meddlers that run. A port whose udev data tells
+// ModemManager to leave it alone is left alone.
+func meddling(udevData string) []meddler {
+	known := meddlers()
+	var running []meddler
+	procs, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil
+	}
+	for _, p := range procs {
+		if _, err := strconv.Atoi(p.Name()); err != nil {
+			continue
+		}
+		comm := sysfs.Attr(filepath.Join("/proc", p.Name()), "comm")
+		i := slices.IndexFunc(known, func(m meddler) bool { return m.name == comm })
+		if i < 0 {
+			continue
+		}
+		if !(comm == "ModemManager" && strings.Contains(udevData, "E:ID_MM_DEVICE_IGNORE=1\n")) {
+			running = append(running, known[i])
+		}
+		known = slices.Delete(known, i, i+1)
+	}
+	return running
+}
+
+// Meddling are warnings about programs that run on this device and are known to
+// get in the way of a USB port, each with what to do about it.
+func (p *Port) Meddling() []string {
+	// udev keeps what it knows of a character device there; without udev there
+	// is nothing.
+	udev, _ := os.ReadFile(fmt.Sprintf("/run/udev/data/c%d:%d", unix.Major(p.rdev), unix.Minor(p.rdev)))
+	var all []string
+	for _, m := range meddling(string(udev)) {
+		all = append(all, m.hint)
+	}
+	return all
+}
+
+// takenAway is a hint about why a port may have vanished without being
+// unplugged, or empty.
+func takenAway() string {
+	for _, m := range meddling("") {
+		if m.name == "brltty" {
+			return m.hint
 		}
 	}
 	return ""

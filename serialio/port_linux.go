@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -25,11 +26,16 @@ type Port struct {
 	pty  bool
 	done chan struct{} // closed by Close
 
+	in input
+	// opening is what opening it did to the board.
+	opening wire.SerialOpened
+	found   extras // how the port was, to be left so
+
 	mu     sync.Mutex
 	mode   Mode
 	baud   int // what the kernel really set
+	extras extras
 	closed bool
-	rest   []byte // read from the kernel beyond what was asked for; guarded by reading
 	// reading has one token: whose turn it is to read.
 	reading chan struct{}
 	writing chan struct{}
@@ -40,6 +46,13 @@ type Port struct {
 // it (details.holder, where that can be seen), FEATURE_NOT_SUPPORTED for a mode
 // that the port refuses, HARDWARE_OPEN_FAILED with details.os_error otherwise.
 func Open(node string, m Mode) (*Port, error) {
+	return OpenWith(context.Background(), node, m, ResetLeave)
+}
+
+// OpenWith is Open with a choice of what becomes of DTR and RTS. With
+// ResetPulse it takes about 2 s, unless ctx is done before, and is
+// FEATURE_NOT_SUPPORTED on a port without modem lines.
+func OpenWith(ctx context.Context, node string, m Mode, reset Reset) (*Port, error) {
 	fd, err := retryEINTR(func() (int, error) {
 		return unix.Open(node, unix.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	})
@@ -51,44 +64,67 @@ func Open(node string, m Mode) (*Port, error) {
 		// deadlines, and Close ends what waits.
 		f: os.NewFile(uintptr(fd), node), node: node,
 		done:    make(chan struct{}),
+		in:      input{ended: make(chan struct{})},
 		reading: make(chan struct{}, 1),
 		writing: make(chan struct{}, 1),
 	}
 	p.reading <- struct{}{}
 	p.writing <- struct{}{}
-	if err := p.init(fd, m); err != nil {
+	if err := p.init(fd, m, reset); err != nil {
 		p.f.Close()
 		return nil, err
+	}
+	raw, err := p.f.SyscallConn()
+	if err != nil {
+		p.f.Close()
+		return nil, openFailed(node, err)
+	}
+	go p.receive(raw) // Close waits for it
+	if reset == ResetPulse {
+		if err := p.reset(ctx); err != nil {
+			p.Close()
+			return nil, err
+		}
 	}
 	return p, nil
 }
 
-func (p *Port) init(fd int, m Mode) error {
+func (p *Port) init(fd int, m Mode, reset Reset) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return openFailed(p.node, err)
 	}
-	if _, err := termios.Get(fd); st.Mode&unix.S_IFMT != unix.S_IFCHR || err != nil {
+	before, err := termios.Get(fd)
+	if st.Mode&unix.S_IFMT != unix.S_IFCHR || err != nil {
 		return wire.Errorf(wire.HardwareOpenFailed, "%s is no serial port", p.node).With("os_error", "ENOTTY")
 	}
 	p.rdev, p.pty = st.Rdev, termios.IsPTY(st.Rdev)
-	if err := p.claim(fd); err != nil {
+	if err := p.claim(fd, reset); err != nil {
 		return err
 	}
 	// Both are wishes: where the driver or the missing privilege says no, Close
 	// has its own bound for unsent output.
 	_ = termios.NoClosingWait(fd)
-	if err := p.SetMode(m); err != nil {
-		p.disclaim(fd)
-		return err
+	p.found = readExtras(fd)
+	p.extras = p.found
+	if p.opening, err = p.wasReset(fd, before, reset); err == nil {
+		err = p.SetMode(m)
 	}
-	return nil
+	if err != nil {
+		p.disclaim(fd)
+	}
+	return err
 }
 
-// claim keeps everybody else out.
-func (p *Port) claim(fd int) error {
+// claim keeps everybody else out, and lowers the lines as soon as it is clear
+// that no other careful program uses them.
+func (p *Port) claim(fd int, reset Reset) error {
 	if err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		return busy(p.node)
+	}
+	if reset == ResetAvoid {
+		// A port without modem lines has nothing to lower.
+		_ = termios.SetModem(fd, termios.DTR|termios.RTS, false)
 	}
 	if who := keptOpenBy(p.node, os.Getpid()); who != "" {
 		_ = unix.Flock(fd, unix.LOCK_UN)
@@ -132,13 +168,18 @@ func (p *Port) SetMode(m Mode) error {
 		if err != nil {
 			return p.failed("reading the mode of", err)
 		}
-		if feature := p.refused(&want, got); feature != "" {
+		err = p.refused(&want, got)
+		var x extras
+		if err == nil {
+			x, err = p.setExtras(fd, m)
+		}
+		if err != nil {
 			_ = termios.Set(fd, before) // as good as can be
-			return unsupported(feature, "%s doesn't support this %s", p.node, feature)
+			return err
 		}
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.mode, p.baud = m, int(got.Ospeed)
+		p.mode, p.baud, p.extras = m, int(got.Ospeed), x
 		return nil
 	})
 }
@@ -179,23 +220,26 @@ func encode(t *unix.Termios, m Mode) error {
 	return nil
 }
 
-// refused names what the driver did not take, as the field of wire.SerialMode.
-// A pseudo-terminal has no wire, so its frame means nothing.
-func (p *Port) refused(want, got *unix.Termios) string {
+// refused is FEATURE_NOT_SUPPORTED with the field of wire.SerialMode that the
+// driver did not take. A pseudo-terminal has no wire, so its frame means nothing.
+func (p *Port) refused(want, got *unix.Termios) error {
 	differs := func(bits uint32) bool { return (want.Cflag^got.Cflag)&bits != 0 }
+	feature := ""
 	switch {
 	case p.pty:
-		return ""
+		return nil
 	case differs(unix.CSIZE):
-		return "bytesize"
+		feature = "bytesize"
 	case differs(unix.PARENB | unix.PARODD | unix.CMSPAR):
-		return "parity"
+		feature = "parity"
 	case differs(unix.CSTOPB):
-		return "stopbits"
+		feature = "stopbits"
 	case differs(unix.CRTSCTS):
-		return "rtscts"
+		feature = "rtscts"
+	default:
+		return nil
 	}
-	return ""
+	return unsupported(feature, "%s doesn't support this %s", p.node, feature)
 }
 
 // Mode is how the port was set last.
@@ -265,21 +309,6 @@ func (p *Port) setBreak(on bool) error {
 	})
 }
 
-// FlushInput drops everything that was received and not returned yet.
-func (p *Port) FlushInput(ctx context.Context) error {
-	if err := p.turn(ctx, p.reading); err != nil {
-		return err
-	}
-	defer func() { p.reading <- struct{}{} }()
-	p.rest = nil
-	return p.control(func(fd int) error {
-		if err := termios.FlushInput(fd); err != nil {
-			return p.failed("flushing", err)
-		}
-		return nil
-	})
-}
-
 // control runs an ioctl or two; they don't block.
 func (p *Port) control(fn func(fd int) error) error {
 	raw, err := p.f.SyscallConn()
@@ -310,7 +339,11 @@ func (p *Port) closedError() error {
 }
 
 func (p *Port) goneError() error {
-	return wire.Errorf(wire.DeviceGone, "%s was unplugged", p.node)
+	e := wire.Errorf(wire.DeviceGone, "%s was unplugged", p.node)
+	if hint := takenAway(); hint != "" {
+		e = e.With("hint", hint)
+	}
+	return e
 }
 
 // isGone says whether the port behind the descriptor is not there any more: it
@@ -384,7 +417,13 @@ func busy(node string) error {
 }
 
 func busyWith(node, who string) error {
-	return wire.Errorf(wire.HardwareBusy, "%s is in use by %s", node, who).With("holder", who)
+	e := wire.Errorf(wire.HardwareBusy, "%s is in use by %s", node, who).With("holder", who)
+	for _, m := range meddlers() {
+		if strings.Contains(who, "("+m.name+")") {
+			e = e.With("hint", m.hint)
+		}
+	}
+	return e
 }
 
 func errnoText(err error) string {
@@ -429,12 +468,17 @@ func (p *Port) Close() error {
 	_ = p.f.SetDeadline(time.Unix(1, 0))
 	<-p.reading
 	<-p.writing
+	<-p.in.ended
 	ctx, cancel := context.WithTimeout(context.Background(), closeGrace)
 	defer cancel()
 	if err := p.waitSent(ctx); err != nil {
 		_ = p.control(termios.FlushOutput)
 	}
-	_ = p.control(func(fd int) error { p.disclaim(fd); return nil })
+	_ = p.control(func(fd int) error {
+		p.leaveAsFound(fd)
+		p.disclaim(fd)
+		return nil
+	})
 	if err := p.f.Close(); err != nil {
 		return fmt.Errorf("closing %s: %w", p.node, err)
 	}

@@ -1,118 +1,14 @@
 package serialio
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"io"
 	"os"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"farhand/serialio/termios"
 	"farhand/wire"
 )
-
-// chunk is how much is asked of the kernel at once. A terminal hands out at
-// most its buffer of 4096 bytes.
-const chunk = 4096
-
-// Read reads until a sequence came, enough came, or time is up, and keeps what
-// came beyond the sequence for the next Read. A cancelled Read keeps
-// everything.
-func (p *Port) Read(ctx context.Context, o ReadOptions) (ReadResult, error) {
-	if err := p.turn(ctx, p.reading); err != nil {
-		return ReadResult{}, err
-	}
-	defer func() { p.reading <- struct{}{} }()
-	buf, err := p.collect(ctx, o)
-	if err != nil {
-		p.rest = buf
-		return ReadResult{Seen: len(buf)}, err
-	}
-	r := ReadResult{Seen: len(buf), Stop: StopTimeout}
-	n := len(buf)
-	if end := after(buf, o.Until, 0); end > 0 && end <= o.Size {
-		n, r.Stop = end, StopUntil
-	} else if n >= o.Size {
-		n, r.Stop = o.Size, StopSize
-	}
-	r.Data = append(make([]byte, 0, n), buf[:n]...)
-	p.rest = append([]byte(nil), buf[n:]...)
-	r.Waiting = len(p.rest) + p.inQueue()
-	return r, nil
-}
-
-// collect answers the bytes kept from earlier and those that come, until there
-// is a reason to stop.
-func (p *Port) collect(ctx context.Context, o ReadOptions) ([]byte, error) {
-	buf := p.rest
-	p.rest = nil
-	release := p.bound(ctx, p.f.SetReadDeadline, o.Timeout)
-	defer release()
-	searched, late := 0, o.Timeout <= 0
-	var block [chunk]byte
-	for {
-		if after(buf, o.Until, searched) > 0 || len(buf) >= o.Size {
-			return buf, nil
-		}
-		searched = max(0, len(buf)-len(o.Until)+1)
-		n, err := p.readSome(block[:min(chunk, o.Size-len(buf))], late)
-		buf = append(buf, block[:n]...)
-		if err == nil {
-			continue
-		}
-		if err := p.ended(ctx); err != nil {
-			return buf, err
-		}
-		switch {
-		case !timedOut(err):
-			return buf, p.failed("reading", err)
-		case late:
-			return buf, nil
-		}
-		late = true // what came by now counts, however late we were woken
-	}
-}
-
-// readSome reads what there is, or waits for it. What is already in the kernel
-// is found without the poller, whose deadline may have passed.
-func (p *Port) readSome(b []byte, atOnce bool) (int, error) {
-	if !atOnce {
-		return p.f.Read(b)
-	}
-	var n int
-	var opErr error
-	err := p.control(func(fd int) error {
-		n, opErr = unix.Read(fd, b)
-		return nil
-	})
-	switch {
-	case err != nil:
-		return 0, os.ErrClosed
-	case errors.Is(opErr, unix.EAGAIN), errors.Is(opErr, unix.EINTR):
-		return 0, os.ErrDeadlineExceeded
-	case opErr != nil:
-		return 0, opErr
-	case n == 0:
-		return 0, io.EOF
-	}
-	return n, nil
-}
-
-// after is the index behind the first occurrence of pattern that begins at or
-// after from, or 0.
-func after(buf, pattern []byte, from int) int {
-	if len(pattern) == 0 {
-		return 0
-	}
-	i := bytes.Index(buf[from:], pattern)
-	if i < 0 {
-		return 0
-	}
-	return from + i + len(pattern)
-}
 
 // Write writes all of data, or says how much of it the kernel took: then the
 // error is HARDWARE_TRANSFER_FAILED with details.bytes_partial, DEVICE_GONE, or

@@ -16,6 +16,16 @@ func TestLayout(t *testing.T) {
 	if n := unsafe.Offsetof(s.closingWait); n != 40 {
 		t.Errorf("closing_wait is at %d, want 40", n)
 	}
+	if n := unsafe.Offsetof(s.flags); n != 16 {
+		t.Errorf("flags is at %d, want 16", n)
+	}
+	var r RS485
+	if n := unsafe.Sizeof(r); n != 32 {
+		t.Errorf("struct serial_rs485 has %d bytes, want 32", n)
+	}
+	if a, b := unsafe.Offsetof(r.DelayBefore), unsafe.Offsetof(r.DelayAfter); a != 4 || b != 8 {
+		t.Errorf("the delays are at %d and %d, want 4 and 8", a, b)
+	}
 	for name, pair := range map[string][2]int{
 		"DTR": {DTR, unix.TIOCM_DTR}, "RTS": {RTS, unix.TIOCM_RTS}, "CTS": {CTS, unix.TIOCM_CTS},
 		"DCD": {DCD, unix.TIOCM_CAR}, "RI": {RI, unix.TIOCM_RNG}, "DSR": {DSR, unix.TIOCM_DSR},
@@ -46,6 +56,18 @@ func TestPTYHasNone(t *testing.T) {
 	}
 	if err := NoClosingWait(fd); err == nil {
 		t.Error("a pseudo-terminal has a closing wait")
+	}
+	if _, err := LowLatency(fd); err == nil {
+		t.Error("a pseudo-terminal has a low latency")
+	}
+	if err := SetLowLatency(fd, true); err == nil {
+		t.Error("a pseudo-terminal takes a low latency")
+	}
+	if _, err := GetRS485(fd); err == nil {
+		t.Error("a pseudo-terminal has RS-485")
+	}
+	if _, err := SetRS485(fd, RS485{Flags: RS485Enabled}); err == nil {
+		t.Error("a pseudo-terminal takes RS-485")
 	}
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil || !IsPTY(st.Rdev) {

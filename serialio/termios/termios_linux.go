@@ -3,7 +3,6 @@ package termios
 import (
 	"fmt"
 	"os"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -95,49 +94,6 @@ func FlushInput(fd int) error { return unix.IoctlSetInt(fd, unix.TCFLSH, unix.TC
 
 // FlushOutput drops what was written and not sent.
 func FlushOutput(fd int) error { return unix.IoctlSetInt(fd, unix.TCFLSH, unix.TCOFLUSH) }
-
-// serialStruct is struct serial_struct of linux/serial.h on 64-bit machines.
-type serialStruct struct {
-	typ, line     int32
-	port          uint32
-	irq, flags    int32
-	xmitFIFOSize  int32
-	customDivisor int32
-	baudBase      int32
-	closeDelay    uint16
-	ioType        int8
-	_             int8
-	hub6          int32
-	closingWait   uint16
-	closingWait2  uint16
-	_             int32
-	iomemBase     uintptr
-	iomemRegShift uint16
-	_             uint16
-	portHigh      uint32
-	iomapBase     uint64
-}
-
-// closingWaitNone is ASYNC_CLOSING_WAIT_NONE: close doesn't wait for output.
-const closingWaitNone = 65535
-
-// NoClosingWait has the last close drop unsent output instead of waiting for
-// it, by default up to 30 s. Drivers without the setting answer ENOTTY, and
-// only root may change it.
-func NoClosingWait(fd int) error {
-	var s serialStruct
-	if _, _, e := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.TIOCGSERIAL, uintptr(unsafe.Pointer(&s))); e != 0 {
-		return e
-	}
-	if s.closingWait == closingWaitNone {
-		return nil
-	}
-	s.closingWait = closingWaitNone
-	if _, _, e := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.TIOCSSERIAL, uintptr(unsafe.Pointer(&s))); e != 0 {
-		return e
-	}
-	return nil
-}
 
 // Numbers of the devices that are the second half of a pseudo-terminal
 // (Documentation/admin-guide/devices.txt: 136 to 143).
