@@ -77,11 +77,22 @@ func (q *monitor) handle(r proto.Request) error {
 		if r.Serial != "" {
 			args["serial"] = r.Serial
 		}
-		return q.do("device_add", args)
+		return q.plug(args)
 	case proto.UnplugFTDI:
 		return q.do("device_del", map[string]any{"id": adapterID})
 	default:
 		return fmt.Errorf("unknown request %q", r.Do)
+	}
+}
+
+// plug adds a device. What was just removed may not have let go of its line
+// yet.
+func (q *monitor) plug(args map[string]any) error {
+	for end := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		err := q.do("device_add", args)
+		if err == nil || time.Now().After(end) {
+			return err
+		}
 	}
 }
 

@@ -147,7 +147,7 @@ func (r *Report) Finish(problem error) error {
 }
 
 func (s *Suite) parse() error {
-	cmd := exec.Command("go", "tool", "test2json")
+	cmd := exec.Command("go", "tool", "test2json", "-t") // with -t it says how long
 	cmd.Stdin = &s.raw
 	out, err := cmd.Output()
 	if err != nil {
