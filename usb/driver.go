@@ -1,5 +1,3 @@
-// Package usb is the family of USB devices, on usbfs without libusb: what is
-// on the bus, found in sysfs without opening anything.
 package usb
 
 import (

@@ -1,0 +1,13 @@
+// Package usbfs speaks to USB devices through the kernel's device nodes
+// /dev/bus/usb/BBB/DDD, without libusb: descriptors as the kernel keeps them,
+// interfaces claimed and released, transfers as URBs that can be cancelled. It
+// has no policy: it does what it is told, and errors are the kernel's
+// (syscall.Errno), wrapped with what and which.
+//
+// The interface is that of include/uapi/linux/usbdevice_fs.h and needs Linux
+// 3.15, for the ends of transfers of a device that was unplugged to be told.
+// Descriptors are those of USB 2.0 chapter 9, USB 3.2 chapter 9 and HID 1.11.
+//
+// A File may be used from several goroutines at once. What is under way on one
+// endpoint ends in the order in which it was begun.
+package usbfs
