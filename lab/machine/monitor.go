@@ -3,6 +3,7 @@ package machine
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"time"
@@ -36,8 +37,11 @@ func newMonitor(conn net.Conn) (*monitor, error) {
 	var greeting struct {
 		QMP json.RawMessage `json:"QMP"`
 	}
-	if err := q.in.Decode(&greeting); err != nil || greeting.QMP == nil {
-		return nil, fmt.Errorf("QEMU's monitor doesn't greet: %w", err)
+	if err := q.in.Decode(&greeting); err != nil {
+		return nil, fmt.Errorf("QEMU's monitor: %w", err)
+	}
+	if greeting.QMP == nil {
+		return nil, errors.New("what answers is not QEMU's monitor")
 	}
 	return q, q.do("qmp_capabilities", nil)
 }

@@ -25,7 +25,7 @@ import (
 
 type options struct {
 	root, suites, tests, report string
-	limit                       time.Duration
+	limit, suiteLimit           time.Duration
 	soak                        int
 	refresh, verbose, console   bool
 }
@@ -122,7 +122,7 @@ func build(ctx context.Context, o options, k kernel.Kernel, suites []suite.Suite
 	if err := suite.BuildProgram(ctx, filepath.Join(o.root, "lab", "init"), initPath); err != nil {
 		return "", err
 	}
-	orders := proto.Orders{Env: environment(o), Seconds: int(o.limit.Seconds()) - 15}
+	orders := proto.Orders{Env: environment(o), Seconds: int(o.suiteLimit.Seconds())}
 	binaries := make(map[string]string)
 	for i, s := range suites {
 		binary := filepath.Join(work, "suite"+strconv.Itoa(i))

@@ -1,0 +1,96 @@
+package machine
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+
+	"farhand/lab/proto"
+)
+
+// emulator answers like QEMU's monitor and tells what it was asked.
+func emulator(t *testing.T, answers ...string) (net.Conn, <-chan string) {
+	t.Helper()
+	ours, theirs := net.Pipe()
+	asked := make(chan string, len(answers))
+	t.Cleanup(func() { ours.Close(); theirs.Close() })
+	go func() {
+		defer close(asked)
+		fmt.Fprintln(theirs, `{"QMP": {"version": {}, "capabilities": []}}`)
+		in := bufio.NewScanner(theirs)
+		for _, a := range answers {
+			if !in.Scan() {
+				return
+			}
+			asked <- in.Text()
+			fmt.Fprintln(theirs, a)
+		}
+	}()
+	return ours, asked
+}
+
+func TestRequests(t *testing.T) {
+	conn, asked := emulator(t,
+		`{"return": {}}`,
+		`{"error": {"class": "GenericError", "desc": "Device 'ftdi' is in use"}}`,
+		`{"event": "DEVICE_DELETED", "data": {"device": "adapter"}}`+"\n"+`{"return": {}}`,
+		`{"error": {"class": "DeviceNotFound", "desc": "Device 'adapter' not found"}}`,
+	)
+	q, err := newMonitor(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	guest, host := net.Pipe()
+	served := make(chan struct{})
+	go func() { answer(host, q); close(served) }()
+	in := bufio.NewReader(guest)
+	say := func(line, want string) {
+		t.Helper()
+		if _, err := fmt.Fprintln(guest, line); err != nil {
+			t.Fatal(err)
+		}
+		got, err := in.ReadString('\n')
+		if err != nil {
+			t.Fatal(err)
+		}
+		var a proto.Answer
+		if err := json.Unmarshal([]byte(got), &a); err != nil || !strings.Contains(a.Error, want) || (want == "") != (a.Error == "") {
+			t.Errorf("%s answers %s, want %q", line, got, want)
+		}
+	}
+	say(`{"do": "plug-ftdi", "serial": "X1"}`, "") // tried again, because its line was in use
+	say(`{"do": "unplug-ftdi"}`, "not found")
+	say(`{"do": "fly"}`, "unknown request")
+	say(`{`, "JSON")
+	guest.Close()
+	<-served
+	var all []string
+	for a := range asked {
+		all = append(all, a)
+	}
+	if got := strings.Join(all, "\n"); !strings.Contains(got, `"serial":"X1"`) || !strings.Contains(got, "device_del") {
+		t.Errorf("the emulator was asked\n%s", got)
+	}
+}
+
+func TestMonitorOfAnotherKind(t *testing.T) {
+	ours, theirs := net.Pipe()
+	defer ours.Close()
+	go func() { fmt.Fprintln(theirs, `{"hello": 1}`); theirs.Close() }()
+	if _, err := newMonitor(ours); err == nil {
+		t.Error("anything is taken for QEMU's monitor")
+	}
+}
+
+func TestTail(t *testing.T) {
+	var b tail
+	for i := range 10000 {
+		fmt.Fprintf(&b, "line %d\n", i)
+	}
+	if s := b.String(); len(s) > tailSize || !strings.HasSuffix(s, "line 9999") {
+		t.Errorf("%d bytes are kept, ending with %q", len(s), s[len(s)-20:])
+	}
+}
