@@ -33,6 +33,11 @@ type options struct {
 // lab runs everything and says whether all was well.
 func lab(ctx context.Context, o options, out io.Writer) (bool, error) {
 	start := time.Now()
+	// A report of an earlier run must not be taken for this one's.
+	path := filepath.Join(o.root, o.report)
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return false, err
+	}
 	all, err := suite.Find(o.root)
 	if err != nil {
 		return false, err
@@ -65,7 +70,7 @@ func lab(ctx context.Context, o options, out io.Writer) (bool, error) {
 		return false, err
 	}
 	r.Print(out, o.verbose)
-	return r.Result == report.Pass, r.Write(filepath.Join(o.root, o.report))
+	return r.Result == report.Pass, r.Write(path)
 }
 
 func getKernel(ctx context.Context, refresh bool, log io.Writer) (kernel.Kernel, error) {
