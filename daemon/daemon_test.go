@@ -11,7 +11,7 @@ func TestHoldsFollowTheLease(t *testing.T) {
 	held := 0
 	hold := func() func() { held++; return func() { held-- } }
 	lease := func(session, id string) device.LeaseInfo {
-		return device.LeaseInfo{Device: id, Holder: device.Holder{Session: session}}
+		return device.LeaseInfo{Key: device.Key{Device: id}, Holder: device.Holder{Session: session}}
 	}
 	h.add("a", "serial:x", hold)
 	h.add("a", "serial:x", hold) // held once, however often it is said

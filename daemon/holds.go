@@ -47,5 +47,5 @@ func (d *services) holdSession(session, id string, hold func() (release func()))
 		}
 	}
 	// It ended before there was anything to release.
-	d.holds.end(device.LeaseInfo{Device: id, Holder: device.Holder{Session: session}})
+	d.holds.end(device.LeaseInfo{Key: device.Key{Device: id}, Holder: device.Holder{Session: session}})
 }

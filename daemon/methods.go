@@ -55,7 +55,7 @@ func (s *session) endForbidden(p *grant.Policy) {
 }
 
 // errGrantRevoked ends what a changed grant no longer allows.
-var errGrantRevoked = wire.Errorf(wire.CapabilityNotGranted, "the grant for this device was revoked").With("reason", "grant_revoked")
+var errGrantRevoked = wire.Errorf(wire.HardwareNotGranted, "the grant for this device was revoked").With("reason", "grant_revoked")
 
 // family is the capability that the device with this canonical id belongs to.
 func family(id string) wire.Capability {
@@ -283,7 +283,7 @@ func (s *session) hardwareLane(c *shim.Call) string {
 
 // allowDevice is asked before a device is touched: the family must be granted
 // on this socket, and no ceiling may forbid the device or the operation.
-func (s *session) allowDevice(id, op string) error {
+func (s *session) allowDevice(id, op string, parts []device.Part) error {
 	need := family(id)
 	if !s.Granted().Has(need) {
 		return wire.Errorf(wire.CapabilityNotGranted, "%s is not granted", need).
@@ -293,7 +293,15 @@ func (s *session) allowDevice(id, op string) error {
 	if err := policy.Capability(need); err != nil {
 		return err
 	}
-	return policy.Device(id, op)
+	if len(parts) == 0 {
+		return policy.Device(id, op)
+	}
+	for _, part := range parts {
+		if err := policy.Line(id, op, append([]string{part.Key}, part.Names...)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // look runs an operation that only reads and records it before its answer

@@ -230,7 +230,7 @@ func (d *services) openHardware(ctx context.Context, o Options) error {
 	}
 	d.leases = device.NewLeases(device.LeaseOptions{Idle: o.Config.LeaseIdle, OnEnd: d.holds.end, Log: o.Log})
 	d.closers = append(d.closers, d.leases)
-	d.dispatch = device.NewDispatcher(d.registry, d.leases)
+	d.dispatch = device.NewDispatcher(d.registry, d.leases, nil)
 	return d.registry.Refresh(ctx)
 }
 

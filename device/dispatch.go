@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
+	"farhand/stream"
 	"farhand/wire"
 )
 
@@ -12,23 +15,35 @@ import (
 type Caller struct {
 	Session string // the lease's holder and end
 	Holder  string // who is behind the session, opaque
+	Owner   string // the machine's owner, opaque
 	Name    string // what others are told when the device is busy; may be empty
-	// Allow refuses what the caller may not do: with CAPABILITY_NOT_GRANTED,
-	// and before the device is touched. nil allows everything.
-	Allow func(id, op string) error
+	Streams bool   // streams were granted
+	// Allow refuses what the caller may not do: with HARDWARE_NOT_GRANTED or
+	// CAPABILITY_NOT_GRANTED, and before the device is touched. It is asked for
+	// the whole device at first and then with the parts that the operation
+	// needs, if it has any. nil allows everything.
+	Allow func(id, op string, parts []Part) error
+}
+
+func (c Caller) allow(id, op string, parts []Part) error {
+	if c.Allow == nil {
+		return nil
+	}
+	return c.Allow(id, op, parts)
 }
 
 // Dispatcher takes a HARDWARE_OP from name to result.
 type Dispatcher struct {
-	reg    *Registry
-	leases *Leases
+	reg     *Registry
+	leases  *Leases
+	streams *stream.Hub // nil: operations that open streams fail
 }
 
-// NewDispatcher makes a dispatcher. The lease on a device that vanishes ends,
-// and with it, as DEVICE_GONE, the operation that runs.
-func NewDispatcher(r *Registry, l *Leases) *Dispatcher {
+// NewDispatcher makes a dispatcher; streams may be nil. The lease on a device
+// that vanishes ends, and with it, as DEVICE_GONE, the operation that runs.
+func NewDispatcher(r *Registry, l *Leases, streams *stream.Hub) *Dispatcher {
 	r.OnGone(func(id string) { l.endDevice(id, gone(id)) })
-	return &Dispatcher{reg: r, leases: l}
+	return &Dispatcher{reg: r, leases: l, streams: streams}
 }
 
 func gone(id string) error {
@@ -68,25 +83,52 @@ func (d *Dispatcher) Do(ctx context.Context, c Caller, op wire.HardwareOp) (wire
 		return wire.HardwareResult{}, trace, err
 	}
 	trace.Device = desc.ID
-	if c.Allow != nil {
-		if err := c.Allow(desc.ID, op.Op); err != nil {
+	if err := c.allow(desc.ID, op.Op, nil); err != nil {
+		return wire.HardwareResult{}, trace, err
+	}
+	var parts []Part
+	parted, _ := service.(Parted)
+	if parted != nil {
+		if parts, err = parted.Parts(ctx, desc, op.Op, op.Args); err != nil {
+			return wire.HardwareResult{}, trace, tag(err, desc.ID, op.Op)
+		}
+		trace.Parts = keys(parts)
+		if err := c.allow(desc.ID, op.Op, parts); len(parts) > 0 && err != nil {
 			return wire.HardwareResult{}, trace, err
 		}
 	}
 	answer := wire.HardwareResult{Device: desc.ID, Generation: desc.Generation}
 	if op.Op == wire.OpRelease {
-		had, err := d.leases.Release(ctx, desc.ID, c.Session)
+		had, err := d.leases.Release(ctx, desc.ID, c.Session, trace.Parts...)
 		answer.Result = wire.Released{Released: had}
 		return answer, trace, err
 	}
 	if err := d.serves(desc, service, op.Op, &trace); err != nil {
 		return wire.HardwareResult{}, trace, err
 	}
-	answer.Result, err = d.run(ctx, c, desc, service, op, &trace)
+	r := &Request{Device: desc, Op: op.Op, Args: op.Args, Hold: op.Hold, Caller: c, Trace: &trace, streams: d.streams}
+	whole := []Part{{}}
+	if parted != nil {
+		whole = parts
+	}
+	answer.Result, err = d.run(ctx, r, service, whole, parted != nil)
 	if err != nil {
 		return wire.HardwareResult{}, trace, err
 	}
 	return answer, trace, nil
+}
+
+func keys(parts []Part) []string {
+	var all []string
+	for _, p := range parts {
+		all = append(all, p.Key)
+	}
+	return all
+}
+
+// tag adds the device and the operation to an error's details.
+func tag(err error, id, op string) error {
+	return wire.AsError(err).With("device", id).With("op", Clean(op))
 }
 
 // serves says whether there is such an operation on this device.
@@ -109,21 +151,50 @@ func (d *Dispatcher) serves(desc Descriptor, s Service, op string, trace *Trace)
 	return nil
 }
 
-func (d *Dispatcher) run(ctx context.Context, c Caller, desc Descriptor, s Service, op wire.HardwareOp, trace *Trace) (any, error) {
-	lease, opCtx, end, err := d.leases.Begin(ctx, desc.ID, op.Op, Holder{Session: c.Session, ID: c.Holder, Name: c.Name})
-	if err != nil {
-		return nil, err
+// run takes the leases, in one order for everybody so that no two operations
+// wait for each other, and runs the operation under them.
+func (d *Dispatcher) run(ctx context.Context, r *Request, s Service, parts []Part, parted bool) (any, error) {
+	order := make([]int, len(parts))
+	for i := range order {
+		order[i] = i
 	}
-	result, err := s.Do(opCtx, desc, lease, op.Op, op.Args, trace)
+	slices.SortFunc(order, func(a, b int) int { return strings.Compare(parts[a].Key, parts[b].Key) })
+	leases := make([]*Lease, len(parts))
+	var ends []func(bool)
+	end := func(hold bool) {
+		for _, f := range slices.Backward(ends) {
+			f(hold)
+		}
+	}
+	holder := Holder{Session: r.Caller.Session, ID: r.Caller.Holder, Name: r.Caller.Name}
+	opCtx := ctx
+	for n, i := range order {
+		if n > 0 && parts[i].Key == parts[order[n-1]].Key { // named twice
+			leases[i] = leases[order[n-1]]
+			continue
+		}
+		lease, next, done, err := d.leases.Begin(opCtx, Key{r.Device.ID, parts[i].Key}, r.Op, holder)
+		if err != nil {
+			end(false)
+			return nil, err
+		}
+		leases[i], opCtx, ends = lease, next, append(ends, done)
+	}
+	if parted {
+		r.Parts = leases
+	} else {
+		r.Lease = leases[0]
+	}
+	result, err := s.Do(opCtx, r)
 	if err != nil && opCtx.Err() != nil {
 		err = context.Cause(opCtx) // why it ended says more than how it noticed
 	}
-	end(op.Hold && err == nil)
+	end(r.Hold && err == nil)
 	if errors.Is(err, wire.DeviceGone) {
 		d.lookAgain(ctx)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s %s: %w", op.Op, desc.ID, err)
+		return nil, fmt.Errorf("%s %s: %w", r.Op, r.Device.ID, err)
 	}
 	return result, nil
 }

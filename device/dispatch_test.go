@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"reflect"
 	"testing"
 
 	"farhand/internal/leak"
@@ -26,7 +27,7 @@ func newHouse(t *testing.T) *house {
 	refresh(t, r)
 	ls := NewLeases(LeaseOptions{})
 	t.Cleanup(func() { ls.Close() })
-	h.Dispatcher = NewDispatcher(r, ls)
+	h.Dispatcher = NewDispatcher(r, ls, nil)
 	return h
 }
 
@@ -40,7 +41,7 @@ func TestDo(t *testing.T) {
 	if err != nil || res != (wire.HardwareResult{Device: "serial:a", Generation: 1, Result: "serial:a"}) {
 		t.Errorf("%+v, %v", res, err)
 	}
-	if tr != (Trace{Device: "serial:a", Op: "NOP", Effect: ReadOnly, BytesOut: 2}) {
+	if !reflect.DeepEqual(tr, Trace{Device: "serial:a", Op: "NOP", Effect: ReadOnly, BytesOut: 2}) {
 		t.Errorf("traced %+v", tr)
 	}
 	_, tr, err = h.do(t, "s", "FAIL", true)
@@ -65,7 +66,7 @@ func TestRefusals(t *testing.T) {
 	h := newHouse(t)
 	no := wire.Errorf(wire.CapabilityNotGranted, "no").With("ceiling", "token")
 	var asked []string
-	allow := func(id, op string) error {
+	allow := func(id, op string, _ []Part) error {
 		asked = append(asked, id+" "+op)
 		return no
 	}

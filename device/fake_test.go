@@ -2,7 +2,6 @@ package device
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"sync"
@@ -109,12 +108,13 @@ func (d *desk) Ops() map[string]Effect {
 
 var errBroken = errors.New("broken")
 
-func (d *desk) Do(ctx context.Context, desc Descriptor, l *Lease, op string, args json.RawMessage, tr *Trace) (any, error) {
+func (d *desk) Do(ctx context.Context, r *Request) (any, error) {
+	l := r.Lease
 	if d.state != nil && l.State() == nil {
 		l.SetState(d.state())
 	}
-	tr.BytesOut += len(args)
-	switch op {
+	r.Trace.BytesOut += len(r.Args)
+	switch r.Op {
 	case "WAIT":
 		if d.started != nil {
 			d.started <- l.Holder().Session
@@ -129,7 +129,7 @@ func (d *desk) Do(ctx context.Context, desc Descriptor, l *Lease, op string, arg
 	case "GONE":
 		return nil, wire.Errorf(wire.DeviceGone, "pulled")
 	}
-	return desc.ID, nil
+	return r.Device.ID, nil
 }
 
 func refresh(t *testing.T, r *Registry) {

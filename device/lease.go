@@ -1,6 +1,7 @@
 package device
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"log/slog"
@@ -9,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"farhand/stream"
 	"farhand/wire"
 )
 
@@ -44,10 +46,14 @@ type LeaseOptions struct {
 	// Another session may take the device at any moment of it, as if it were
 	// free. 0 means DefaultLinger, below 0 none.
 	Linger time.Duration
-	// OnEnd is told when a held lease is over and its device free. It must not
+	// OnHold is told when a lease is kept beyond its operation for the first
+	// time, and OnEnd when such a lease is over and its device free. Neither must
 	// block.
-	OnEnd func(LeaseInfo)
-	Log   *slog.Logger
+	OnHold, OnEnd func(LeaseInfo)
+	// LastFrame is when the last frame of a session came: what renews a
+	// dead-man's time. nil: only Begin does.
+	LastFrame func(session string) time.Time
+	Log       *slog.Logger
 }
 
 // Leases gives each device to one session at a time.
@@ -56,7 +62,7 @@ type Leases struct {
 
 	mu     sync.Mutex
 	closed bool
-	byKey  map[string]*Lease
+	byKey  map[Key]*Lease
 	grace  map[string]*time.Timer // session -> what ends it unless it comes back
 	ending sync.WaitGroup         // leases that are not gone yet
 }
@@ -72,13 +78,13 @@ func NewLeases(o LeaseOptions) *Leases {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Leases{opts: o, byKey: make(map[string]*Lease), grace: make(map[string]*time.Timer)}
+	return &Leases{opts: o, byKey: make(map[Key]*Lease), grace: make(map[string]*time.Timer)}
 }
 
 // Lease is one session's hold on one device.
 type Lease struct {
 	set    *Leases
-	key    string
+	key    Key
 	holder Holder
 	ctx    context.Context // ends with the lease; its cause is why
 	cancel context.CancelCauseFunc
@@ -86,23 +92,104 @@ type Lease struct {
 	gone   chan struct{} // closed when the state is closed and the key free
 
 	// Guarded by set.mu.
-	held   bool // kept beyond the operation
-	parked bool // between two operations without hold: only the state lingers
-	ended  bool
-	uses   int    // operations running or waiting
-	op     string // the one that is running
-	timer  *time.Timer
+	held    bool // kept beyond the operation
+	kept    int  // for how many streams
+	told    bool // OnHold was
+	parked  bool // between two operations without hold: only the state lingers
+	ended   bool
+	uses    int    // operations running or waiting
+	op      string // the one that is running
+	timer   *time.Timer
+	began   time.Time     // the last operation
+	deadman time.Duration // 0: none
+	watch   *time.Timer   // for the dead-man
 
 	// Touched only by whoever has the turn, and by the end, which waits for it.
 	state  io.Closer
 	linger bool
 }
 
+// Key is what a lease is of: a device, or a part of one.
+type Key struct {
+	Device string // canonical id
+	Part   string // empty: the whole device
+}
+
+// String is the device, and its part after a "#".
+func (k Key) String() string {
+	if k.Part == "" {
+		return k.Device
+	}
+	return k.Device + "#" + k.Part
+}
+
+// Key is what the lease is of.
+func (l *Lease) Key() Key { return l.key }
+
 // Holder is who has the lease.
 func (l *Lease) Holder() Holder { return l.holder }
 
-// ended is what an operation fails with whose lease was taken away.
-func ended(why string) error { return wire.Errorf(wire.HardwareTransferFailed, "%s", why) }
+// Context ends with the lease; its cause says why. stream.Reason knows it.
+func (l *Lease) Context() context.Context { return l.ctx }
+
+// Hold keeps the lease beyond the operation, as if the caller had asked for it.
+func (l *Lease) Hold() {
+	l.set.mu.Lock()
+	defer l.set.mu.Unlock()
+	l.held = true
+}
+
+// Keep keeps the lease, whatever else happens, until done is called or it is
+// taken away: for as long as a stream of it is open. It isn't idle meanwhile.
+func (l *Lease) Keep() (done func()) {
+	l.set.mu.Lock()
+	defer l.set.mu.Unlock()
+	l.kept++
+	return sync.OnceFunc(func() {
+		l.set.mu.Lock()
+		defer l.set.mu.Unlock()
+		l.kept--
+		if l.uses == 0 && l.kept == 0 && !l.ended {
+			l.set.restFree(l)
+		}
+	})
+}
+
+// Deadman ends the lease when no frame of its session came for d. It takes the
+// place of the grace after a lost link (Leases.ReleaseAfter). 0 ends that.
+func (l *Lease) Deadman(d time.Duration) {
+	l.set.mu.Lock()
+	defer l.set.mu.Unlock()
+	if l.watch != nil {
+		l.watch.Stop()
+		l.watch = nil
+	}
+	l.deadman = d
+	if d > 0 && !l.ended {
+		l.watch = time.AfterFunc(d, func() { l.set.checkDeadman(l) })
+	}
+}
+
+// checkDeadman ends a lease whose session has fallen silent.
+func (ls *Leases) checkDeadman(l *Lease) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if l.ended || l.deadman == 0 {
+		return
+	}
+	last := l.began
+	if ls.opts.LastFrame != nil {
+		if t := ls.opts.LastFrame(l.holder.Session); t.After(last) {
+			last = t
+		}
+	}
+	if left := l.deadman - time.Since(last); left > 0 {
+		l.watch.Reset(left)
+		return
+	}
+	ls.opts.Log.Info("lease ended: its session fell silent", "device", l.key.String(), "session", l.holder.Session, "deadman", l.deadman)
+	ls.end(l, stream.Cause(wire.HardwareTransferFailed, stream.ReasonDeadman, "the session was silent for longer than deadman_seconds"))
+}
 
 // State is what the service keeps with the lease: nil at first.
 func (l *Lease) State() io.Closer { return l.state }
@@ -129,7 +216,7 @@ func (l *Lease) Held() bool {
 // a later false doesn't undo. The context that it returns ends early, with the
 // reason as its cause, if the lease does. If another session has the device
 // the error is HARDWARE_BUSY with details.holder.
-func (ls *Leases) Begin(ctx context.Context, key, op string, h Holder) (*Lease, context.Context, func(hold bool), error) {
+func (ls *Leases) Begin(ctx context.Context, key Key, op string, h Holder) (*Lease, context.Context, func(hold bool), error) {
 	l, err := ls.take(ctx, key, h)
 	if err != nil {
 		return nil, nil, nil, err
@@ -157,7 +244,7 @@ func (ls *Leases) Begin(ctx context.Context, key, op string, h Holder) (*Lease, 
 }
 
 // take finds the lease that h may use, or makes one.
-func (ls *Leases) take(ctx context.Context, key string, h Holder) (*Lease, error) {
+func (ls *Leases) take(ctx context.Context, key Key, h Holder) (*Lease, error) {
 	for {
 		ls.mu.Lock()
 		if ls.closed {
@@ -180,7 +267,11 @@ func (ls *Leases) take(ctx context.Context, key string, h Holder) (*Lease, error
 			ls.end(l, context.Canceled)
 		case !l.ended:
 			busy := wire.Errorf(wire.HardwareBusy, "%s is in use by %s", key, l.holder.label()).
-				With("device", key).With("holder", l.holder.label())
+				With("device", key.Device).With("holder", l.holder.label()).
+				With("hint", "wait until it is given back (RELEASE), at the latest when its holder is idle or gone")
+			if key.Part != "" {
+				busy.With("part", key.Part)
+			}
 			ls.mu.Unlock()
 			return nil, busy
 		}
@@ -193,7 +284,7 @@ func (ls *Leases) take(ctx context.Context, key string, h Holder) (*Lease, error
 	}
 }
 
-func (ls *Leases) newLease(key string, h Holder) *Lease {
+func (ls *Leases) newLease(key Key, h Holder) *Lease {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	l := &Lease{set: ls, key: key, holder: h, ctx: ctx, cancel: cancel,
 		turn: make(chan struct{}, 1), gone: make(chan struct{})}
@@ -210,7 +301,7 @@ func (ls *Leases) start(l *Lease, op string) error {
 	if l.ended {
 		return context.Cause(l.ctx)
 	}
-	l.op, l.parked = op, false
+	l.op, l.parked, l.began = op, false, time.Now()
 	return nil
 }
 
@@ -221,6 +312,12 @@ func (ls *Leases) finish(l *Lease, hold bool) {
 	l.op = ""
 	l.held = l.held || hold
 	l.uses--
+	if (l.held || l.kept > 0) && !l.told && !l.ended {
+		l.told = true
+		if ls.opts.OnHold != nil {
+			ls.opts.OnHold(l.info())
+		}
+	}
 	if l.uses == 0 && !l.ended {
 		ls.rest(l)
 	}
@@ -233,16 +330,23 @@ func (ls *Leases) leave(l *Lease) {
 	defer ls.mu.Unlock()
 	l.uses--
 	if l.uses == 0 && !l.ended {
-		<-l.turn // nobody else wants it
-		ls.rest(l)
-		l.turn <- struct{}{}
+		ls.restFree(l)
 	}
+}
+
+// restFree is rest without the turn, which nobody has or wants: nobody uses the
+// lease. It is called with ls.mu.
+func (ls *Leases) restFree(l *Lease) {
+	<-l.turn
+	ls.rest(l)
+	l.turn <- struct{}{}
 }
 
 // rest decides what becomes of a lease that nobody uses at the moment. It is
 // called with ls.mu and the turn.
 func (ls *Leases) rest(l *Lease) {
 	switch {
+	case l.kept > 0:
 	case l.held:
 		l.timer = time.AfterFunc(ls.opts.Idle, func() { ls.expire(l, "idle") })
 	case l.state != nil && l.linger && ls.opts.Linger > 0:
@@ -256,11 +360,11 @@ func (ls *Leases) rest(l *Lease) {
 func (ls *Leases) expire(l *Lease, why string) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	if l.uses > 0 || l.ended { // an operation was quicker
+	if l.uses > 0 || l.kept > 0 || l.ended { // an operation was quicker
 		return
 	}
-	ls.opts.Log.Debug("lease ended", "device", l.key, "session", l.holder.Session, "reason", why)
-	ls.end(l, context.Canceled)
+	ls.opts.Log.Debug("lease ended", "device", l.key.String(), "session", l.holder.Session, "reason", why)
+	ls.end(l, stream.Cause(wire.HardwareTransferFailed, stream.ReasonIdle, "the device was not used for too long"))
 }
 
 func (l *Lease) stopTimer() {
@@ -278,6 +382,9 @@ func (ls *Leases) end(l *Lease, cause error) {
 	}
 	l.ended = true
 	l.stopTimer()
+	if l.watch != nil {
+		l.watch.Stop()
+	}
 	l.cancel(cause)
 	go func() {
 		defer ls.ending.Done()
@@ -288,7 +395,7 @@ func (ls *Leases) end(l *Lease, cause error) {
 		info := l.info()
 		ls.mu.Unlock()
 		close(l.gone)
-		if info.Held && ls.opts.OnEnd != nil {
+		if info.told && ls.opts.OnEnd != nil {
 			ls.opts.OnEnd(info)
 		}
 	}()
@@ -299,27 +406,32 @@ func (l *Lease) closeState() {
 		return
 	}
 	if err := l.state.Close(); err != nil {
-		l.set.opts.Log.Warn("closing a device failed", "device", l.key, "err", err)
+		l.set.opts.Log.Warn("closing a device failed", "device", l.key.String(), "err", err)
 	}
 	l.state = nil
 }
 
-// Release gives a device back and waits until it is free. It answers whether
-// this session had it; that it didn't is no error, so Release can be repeated.
-func (ls *Leases) Release(ctx context.Context, key, session string) (bool, error) {
-	n, err := ls.EndWhere(ctx, ended("the device was released during the operation"), func(i LeaseInfo) bool { return i.Device == key && i.Holder.Session == session })
+// Release gives a device back, all its parts or those that are named, and waits
+// until it is free. It answers whether this session had any of it; that it
+// didn't is no error, so Release can be repeated.
+func (ls *Leases) Release(ctx context.Context, id, session string, parts ...string) (bool, error) {
+	released := stream.Cause(wire.HardwareTransferFailed, stream.ReasonReleased, "the device was released during the operation")
+	n, err := ls.EndWhere(ctx, released, func(i LeaseInfo) bool {
+		return i.Device == id && i.Holder.Session == session && (len(parts) == 0 || slices.Contains(parts, i.Part))
+	})
 	return n > 0, err
 }
 
 // ReleaseAll ends every lease of a session and waits until its devices are free.
 func (ls *Leases) ReleaseAll(ctx context.Context, session string) error {
 	ls.Keep(session)
-	_, err := ls.EndWhere(ctx, ended("the session has ended"), func(i LeaseInfo) bool { return i.Holder.Session == session })
+	over := stream.Cause(wire.HardwareTransferFailed, stream.ReasonSessionEnded, "the session has ended")
+	_, err := ls.EndWhere(ctx, over, func(i LeaseInfo) bool { return i.Holder.Session == session })
 	return err
 }
 
 // ReleaseAfter ends every lease of a session unless Keep is called for it
-// within d: what a lost link starts.
+// within d: what a lost link starts. Leases with a dead-man's time go by that.
 func (ls *Leases) ReleaseAfter(session string, d time.Duration) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -338,8 +450,8 @@ func (ls *Leases) ReleaseAfter(session string, d time.Duration) {
 		}
 		delete(ls.grace, session)
 		for _, l := range ls.byKey {
-			if l.holder.Session == session {
-				ls.end(l, ended("the session's link stayed lost"))
+			if l.holder.Session == session && l.deadman == 0 {
+				ls.end(l, stream.Cause(wire.HardwareTransferFailed, stream.ReasonSessionEnded, "the session's link stayed lost"))
 			}
 		}
 	})
@@ -358,11 +470,13 @@ func (ls *Leases) Keep(session string) {
 
 // LeaseInfo describes a lease.
 type LeaseInfo struct {
-	Device string // canonical id
+	Key
 	Holder Holder
 	Held   bool   // beyond the operation
 	Parked bool   // not in use, only not closed yet
 	Op     string // the operation that runs; empty if none
+
+	told bool
 }
 
 // EndWhere ends every lease that which chooses, with cause as what a running
@@ -394,17 +508,19 @@ func (ls *Leases) EndWhere(ctx context.Context, cause error, which func(LeaseInf
 	return n, nil
 }
 
-// endDevice ends the lease on a device without waiting.
-func (ls *Leases) endDevice(key string, cause error) {
+// endDevice ends the leases on a device and its parts without waiting.
+func (ls *Leases) endDevice(id string, cause error) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	if l := ls.byKey[key]; l != nil {
-		ls.end(l, cause)
+	for key, l := range ls.byKey {
+		if key.Device == id {
+			ls.end(l, cause)
+		}
 	}
 }
 
 func (l *Lease) info() LeaseInfo {
-	return LeaseInfo{Device: l.key, Holder: l.holder, Held: l.held, Parked: l.parked, Op: l.op}
+	return LeaseInfo{Key: l.key, Holder: l.holder, Held: l.held || l.kept > 0, Parked: l.parked, Op: l.op, told: l.told}
 }
 
 // List is every lease that is in somebody's hand, by device.
@@ -417,7 +533,9 @@ func (ls *Leases) List() []LeaseInfo {
 			all = append(all, l.info())
 		}
 	}
-	slices.SortFunc(all, func(a, b LeaseInfo) int { return strings.Compare(a.Device, b.Device) })
+	slices.SortFunc(all, func(a, b LeaseInfo) int {
+		return cmp.Or(strings.Compare(a.Device, b.Device), strings.Compare(a.Part, b.Part))
+	})
 	return all
 }
 
@@ -442,7 +560,7 @@ func (ls *Leases) Close() error {
 		delete(ls.grace, s)
 	}
 	for _, l := range ls.byKey {
-		ls.end(l, wire.Errorf(wire.InternalError, "the daemon is stopping"))
+		ls.end(l, stream.Cause(wire.InternalError, stream.ReasonStopping, "the daemon is stopping"))
 	}
 	ls.mu.Unlock()
 	ls.ending.Wait()

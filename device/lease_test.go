@@ -16,7 +16,7 @@ var alice, bob = Holder{Session: "a", ID: "1", Name: "alice"}, Holder{Session: "
 
 func begin(t *testing.T, ls *Leases, h Holder) (*Lease, context.Context, func(bool)) {
 	t.Helper()
-	l, ctx, end, err := ls.Begin(t.Context(), "k", "OP", h)
+	l, ctx, end, err := ls.Begin(t.Context(), Key{Device: "k"}, "OP", h)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -25,7 +25,7 @@ func begin(t *testing.T, ls *Leases, h Holder) (*Lease, context.Context, func(bo
 
 func isBusy(t *testing.T, ls *Leases, h Holder, holder string) {
 	t.Helper()
-	_, _, _, err := ls.Begin(t.Context(), "k", "OP", h)
+	_, _, _, err := ls.Begin(t.Context(), Key{Device: "k"}, "OP", h)
 	if e := wire.AsError(err); e.Code != wire.HardwareBusy || e.Details["holder"] != holder || e.Details["device"] != "k" {
 		t.Errorf("session %s is answered %v %v, want busy by %s", h.Session, err, e.Details, holder)
 	}
@@ -159,7 +159,7 @@ func TestOperationsTakeTurns(t *testing.T) {
 		synctest.Wait()
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(errBroken)
-		if _, _, _, err := ls.Begin(ctx, "k", "OP", alice); !errors.Is(err, errBroken) {
+		if _, _, _, err := ls.Begin(ctx, Key{Device: "k"}, "OP", alice); !errors.Is(err, errBroken) {
 			t.Errorf("one that gives up waiting is answered %v", err)
 		}
 		order = append(order, 1)
@@ -238,7 +238,7 @@ func TestEndWhere(t *testing.T) {
 		ls := NewLeases(LeaseOptions{})
 		defer ls.Close()
 		for _, k := range []string{"k1", "k2", "k3"} {
-			_, _, end, err := ls.Begin(t.Context(), k, "OP", alice)
+			_, _, end, err := ls.Begin(t.Context(), Key{Device: k}, "OP", alice)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -269,7 +269,7 @@ func TestCloseLeases(t *testing.T) {
 		if state.closes() != 1 {
 			t.Errorf("closed %d times", state.closes())
 		}
-		if _, _, _, err := ls.Begin(t.Context(), "k", "OP", alice); err == nil {
+		if _, _, _, err := ls.Begin(t.Context(), Key{Device: "k"}, "OP", alice); err == nil {
 			t.Error("a lease after Close")
 		}
 		ls.Close()

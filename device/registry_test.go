@@ -222,7 +222,7 @@ func TestConcurrentUse(t *testing.T) {
 	r := NewRegistry(Options{Families: []Family{{Driver: s, Service: &desk{}}}})
 	ls := NewLeases(LeaseOptions{})
 	defer ls.Close()
-	d := NewDispatcher(r, ls)
+	d := NewDispatcher(r, ls, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	var g sync.WaitGroup
 	for range 2 {

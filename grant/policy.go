@@ -61,22 +61,50 @@ func (p *Policy) Capability(c wire.Capability) error {
 }
 
 // Device is nil if all ceilings allow op on the device with this canonical id,
-// else CAPABILITY_NOT_GRANTED. An empty op asks whether the device may be seen
+// else HARDWARE_NOT_GRANTED. An empty op asks whether the device may be seen
 // at all. RELEASE only gives something back, so it is always allowed.
 func (p *Policy) Device(id, op string) error {
 	if op == wire.OpRelease {
 		return nil
 	}
 	name := p.refusing(func(u *wire.Ceiling) bool {
+		return u.Devices == nil || slices.ContainsFunc(*u.Devices, func(d wire.DeviceGrant) bool { return covers(d, id, op) })
+	})
+	if name == "" {
+		return nil
+	}
+	err := wire.Errorf(wire.HardwareNotGranted, "device %s is not allowed by the %s", id, describe(name)).
+		With("device", id).With("ceiling", name)
+	return refuseOp(err, op)
+}
+
+// Line is Device for one line of a device (or another part of it), by all names
+// that a grant may call it: its patterns are Python fnmatch globs as those of
+// devices. A grant that names no lines allows all.
+func (p *Policy) Line(id, op string, names []string) error {
+	if op == wire.OpRelease || len(names) == 0 {
+		return p.Device(id, op)
+	}
+	name := p.refusing(func(u *wire.Ceiling) bool {
 		return u.Devices == nil || slices.ContainsFunc(*u.Devices, func(d wire.DeviceGrant) bool {
-			return fnmatch.Match(d.Pattern, id) && (op == "" || d.Ops == nil || slices.Contains(*d.Ops, op))
+			return covers(d, id, op) && (d.Lines == nil || slices.ContainsFunc(*d.Lines, func(pattern string) bool {
+				return slices.ContainsFunc(names, func(name string) bool { return fnmatch.Match(pattern, name) })
+			}))
 		})
 	})
 	if name == "" {
 		return nil
 	}
-	err := wire.Errorf(wire.CapabilityNotGranted, "device %s is not allowed by the %s", id, describe(name)).
-		With("device", id).With("ceiling", name)
+	err := wire.Errorf(wire.HardwareNotGranted, "line %s of %s is not allowed by the %s", names[0], id, describe(name)).
+		With("device", id).With("line", names[0]).With("ceiling", name)
+	return refuseOp(err, op)
+}
+
+func covers(d wire.DeviceGrant, id, op string) bool {
+	return fnmatch.Match(d.Pattern, id) && (op == "" || d.Ops == nil || slices.Contains(*d.Ops, op))
+}
+
+func refuseOp(err *wire.Error, op string) error {
 	if op != "" {
 		err.Message = op + " on " + err.Message
 		err.With("op", op)

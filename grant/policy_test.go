@@ -72,7 +72,7 @@ func TestDevice(t *testing.T) {
 		if c.refused {
 			ceiling = CeilingToken
 		}
-		check(t, name, c.policy.Device(c.id, c.op), wire.CapabilityNotGranted, ceiling, want)
+		check(t, name, c.policy.Device(c.id, c.op), wire.HardwareNotGranted, ceiling, want)
 	}
 }
 

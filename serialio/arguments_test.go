@@ -24,12 +24,12 @@ func FuzzArguments(f *testing.F) {
 	f.Fuzz(func(t *testing.T, args string) {
 		desc := device.Descriptor{HardwareDevice: wire.HardwareDevice{Type: "serial", ID: "serial:none"}, Node: node}
 		for op := range (serialio.Service{}).Ops() {
-			lease, ctx, end, err := leases.Begin(t.Context(), desc.ID, op, device.Holder{Session: "s"})
+			lease, ctx, end, err := leases.Begin(t.Context(), device.Key{Device: desc.ID}, op, device.Holder{Session: "s"})
 			if err != nil {
 				t.Fatal(err)
 			}
 			var trace device.Trace
-			_, err = serialio.Service{}.Do(ctx, desc, lease, op, json.RawMessage(args), &trace)
+			_, err = serialio.Service{}.Do(ctx, &device.Request{Device: desc, Lease: lease, Op: op, Args: json.RawMessage(args), Trace: &trace})
 			end(false)
 			switch e := wire.AsError(err); e.Code {
 			case wire.InvalidArgument, wire.FeatureNotSupported, wire.DeviceGone:

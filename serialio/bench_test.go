@@ -27,7 +27,7 @@ func BenchmarkTransact(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			leases := device.NewLeases(device.LeaseOptions{Linger: linger})
 			defer leases.Close()
-			d := device.NewDispatcher(reg, leases)
+			d := device.NewDispatcher(reg, leases, nil)
 			args := json.RawMessage(`{"data":"KklETj8K","until":"Cg=="}`)
 			for b.Loop() {
 				if _, _, err := d.Do(b.Context(), device.Caller{Session: "s"}, wire.HardwareOp{Device: "serial:sim-scpi", Op: wire.OpSerialTransact, Args: args}); err != nil {

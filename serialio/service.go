@@ -23,60 +23,65 @@ const (
 	maxUntil       = 1024             // bytes of the pattern that ends a read
 )
 
-// Service serves SERIAL_WRITE, SERIAL_READ, SERIAL_TRANSACT and SERIAL_CONTROL.
+// Service serves the SERIAL operations.
 //
-// A port is opened by the first operation of a lease. After an operation that
-// doesn't hold its device the port stays open for a moment
-// (device.LeaseOptions.Linger), so that the answer to a SERIAL_WRITE isn't lost
-// before the SERIAL_READ after it; other sessions may take it in that moment.
-// The mode begins anew with each such operation, and is kept while the device
-// is held.
+// A port is opened by the first operation of a lease, and from then on keeps
+// what it receives, whoever reads. After an operation that doesn't hold its
+// device the port stays open for a moment (device.LeaseOptions.Linger), so that
+// the answer to a SERIAL_WRITE isn't lost before the SERIAL_READ after it; other
+// sessions may take it in that moment. The mode begins anew with each such
+// operation, and is kept while the device is held or a SERIAL_WATCH is open.
 type Service struct{}
 
 var _ device.Service = Service{}
 
-// Ops are the four operations. To read takes bytes away, but sends nothing.
+// Ops are the operations. To read takes bytes away, but sends nothing.
 func (Service) Ops() map[string]device.Effect {
 	return map[string]device.Effect{
 		wire.OpSerialWrite:    device.Mutating,
 		wire.OpSerialRead:     device.ReadOnly,
 		wire.OpSerialTransact: device.Mutating,
+		wire.OpSerialExpect:   device.Mutating,
 		wire.OpSerialControl:  device.Mutating,
+		wire.OpSerialWatch:    device.ReadOnly,
 	}
 }
 
 // Do runs one of them.
-func (s Service) Do(ctx context.Context, d device.Descriptor, lease *device.Lease, op string, args json.RawMessage, trace *device.Trace) (any, error) {
-	o := operation{ctx: ctx, d: d, lease: lease, op: op, trace: trace}
-	switch op {
+func (s Service) Do(ctx context.Context, r *device.Request) (any, error) {
+	o := operation{ctx: ctx, r: r}
+	switch r.Op {
 	case wire.OpSerialWrite:
-		return run(&o, args, o.write)
+		return run(&o, o.write)
 	case wire.OpSerialRead:
-		return run(&o, args, o.read)
+		return run(&o, o.read)
 	case wire.OpSerialTransact:
-		return run(&o, args, o.transact)
+		return run(&o, o.transact)
+	case wire.OpSerialExpect:
+		return run(&o, o.expect)
 	case wire.OpSerialControl:
-		return run(&o, args, o.control)
+		return run(&o, o.control)
+	case wire.OpSerialWatch:
+		return run(&o, o.watch)
 	}
-	return nil, wire.Errorf(wire.FeatureNotSupported, "no operation %q", device.Clean(op)).With("op", device.Clean(op))
+	return nil, wire.Errorf(wire.FeatureNotSupported, "no operation %q", device.Clean(r.Op)).With("op", device.Clean(r.Op))
 }
 
 // operation is one run of one operation.
 type operation struct {
-	ctx   context.Context
-	d     device.Descriptor
-	lease *device.Lease
-	op    string
-	trace *device.Trace
+	ctx context.Context
+	r   *device.Request
+	// opened is set if it opened the port.
+	opened *wire.SerialOpened
 }
 
 // run decodes the arguments, runs fn and says in an error which device and
 // operation it was.
-func run[A, R any](o *operation, args json.RawMessage, fn func(A) (R, error)) (any, error) {
+func run[A, R any](o *operation, fn func(A) (R, error)) (any, error) {
 	var a A
-	if len(args) > 0 {
-		if err := json.Unmarshal(args, &a); err != nil {
-			return nil, o.tag(wire.Errorf(wire.InvalidArgument, "the arguments of %s can't be read: %s", o.op, badJSON(err)))
+	if len(o.r.Args) > 0 {
+		if err := json.Unmarshal(o.r.Args, &a); err != nil {
+			return nil, o.tag(wire.Errorf(wire.InvalidArgument, "the arguments of %s can't be read: %s", o.r.Op, badJSON(err)))
 		}
 	}
 	r, err := fn(a)
@@ -94,7 +99,7 @@ func badJSON(err error) string {
 	case *json.SyntaxError:
 		return "no valid JSON"
 	}
-	return "data and until must be base64"
+	return "what is bytes must be base64"
 }
 
 // tag adds the device and the operation to an error's details, and lets go of
@@ -104,48 +109,75 @@ func (o *operation) tag(err error) error {
 	if o.ctx.Err() != nil { // the dispatcher puts the cause in its place
 		return err
 	}
-	if e.Code == wire.DeviceGone {
-		o.closePort()
+	if s, ok := o.r.Lease.State().(*state); ok && e.Code == wire.DeviceGone {
+		s.drop(err)
+		o.r.Lease.SetState(nil)
 	}
-	return e.With("device", o.d.ID).With("op", o.op)
-}
-
-func (o *operation) closePort() {
-	if p, ok := o.lease.State().(*Port); ok {
-		_ = p.Close() // it is gone; there is nothing to lose
-		o.lease.SetState(nil)
-	}
+	return e.With("device", o.r.Device.ID).With("op", o.r.Op)
 }
 
 // port is the lease's port, opened if need be and set as asked.
 func (o *operation) port(w *wire.SerialMode) (*Port, error) {
-	p, open := o.lease.State().(*Port)
+	s, _ := o.r.Lease.State().(*state)
+	if s != nil && s.port != nil {
+		switch err := s.port.Failed(); {
+		case errors.Is(err, wire.DeviceGone):
+			return nil, err
+		case err != nil:
+			s.drop(err) // opening it anew says who has it
+		}
+	}
 	mode := DefaultMode()
-	if open && o.lease.Held() {
-		mode = p.Mode()
+	if s != nil && (o.r.Lease.Held() || s.followed()) {
+		mode = s.mode
 	}
 	mode, err := mode.with(w)
 	if err != nil {
 		return nil, err
 	}
-	if !open {
-		if p, err = Open(o.d.Node, mode); err != nil {
+	if s == nil {
+		s = newState(o.r.Lease)
+	}
+	if s.port == nil {
+		p, err := OpenWith(o.ctx, o.r.Device.Node, mode, resetChoice(w))
+		if err != nil {
 			return nil, err
 		}
-		o.lease.SetState(p)
-		o.lease.Linger()
+		s.port, s.mode = p, mode
+		o.r.Lease.SetState(s)
+		o.r.Lease.Linger()
+		o.sayOpened(p)
 		return p, nil
 	}
-	if mode != p.Mode() {
-		if err := p.SetMode(mode); err != nil {
+	if mode != s.port.Mode() {
+		if err := s.port.SetMode(mode); err != nil {
 			return nil, err
 		}
+		s.mode = mode
 	}
-	return p, nil
+	return s.port, nil
+}
+
+func (o *operation) sayOpened(p *Port) {
+	opened := p.Opened()
+	if o.r.Device.VID != "" {
+		opened.Warnings = p.Meddling()
+	}
+	o.opened = &opened
+}
+
+func resetChoice(w *wire.SerialMode) Reset {
+	switch {
+	case w == nil || w.ResetOnOpen == nil:
+		return ResetLeave
+	case *w.ResetOnOpen:
+		return ResetPulse
+	}
+	return ResetAvoid
 }
 
 func (o *operation) write(a wire.SerialWrite) (wire.SerialWritten, error) {
-	timeout, err := timeout(a.TimeoutSeconds, DefaultWrite)
+	timeout, err := timeout("timeout_seconds", a.TimeoutSeconds, DefaultWrite)
 	if err != nil {
 		return wire.SerialWritten{}, err
 	}
@@ -156,17 +188,23 @@ func (o *operation) write(a wire.SerialWrite) (wire.SerialWritten, error) {
 	if err != nil {
 		return wire.SerialWritten{}, err
 	}
+	_, offset := p.Offsets()
 	began := time.Now()
-	n, err := p.Write(o.ctx, a.Data, timeout)
-	o.trace.BytesOut += n
+	n, err := o.send(p, a.Data, timeout)
 	if err == nil && a.Drain {
 		err = p.Drain(o.ctx, max(0, timeout-time.Since(began)))
 	}
-	return wire.SerialWritten{BytesWritten: n}, err
+	return wire.SerialWritten{BytesWritten: n, Offset: offset, Opened: o.opened}, err
+}
+
+func (o *operation) send(p *Port, data []byte, timeout time.Duration) (int, error) {
+	n, err := p.Write(o.ctx, data, timeout)
+	o.r.Trace.BytesOut += n
+	return n, err
 }
 
 func (o *operation) read(a wire.SerialRead) (wire.SerialData, error) {
-	opts, err := readOptions(a.Size, a.Until, a.TimeoutSeconds)
+	opts, err := readOptions(a.Size, a.Until, a.Expect, a.TimeoutSeconds)
 	if err != nil {
 		return wire.SerialData{}, err
 	}
@@ -178,17 +216,23 @@ func (o *operation) read(a wire.SerialRead) (wire.SerialData, error) {
 }
 
 func (o *operation) readFrom(p *Port, opts ReadOptions) (wire.SerialData, error) {
-	r, err := p.Read(o.ctx, opts)
-	o.trace.BytesIn += len(r.Data)
+	r, err := o.receive(p, opts)
 	return wire.SerialData{
 		Data: r.Data, TimedOut: r.Stop == StopTimeout, InWaiting: r.Waiting,
-		StopReason: r.Stop, BytesSeen: r.Seen, BytesReturned: len(r.Data),
+		StopReason: r.Stop, Match: r.Match.wire(), BytesSeen: r.Seen, BytesReturned: len(r.Data),
+		Offset: r.Offset, Lost: r.Lost, Opened: o.opened,
 	}, err
+}
+
+func (o *operation) receive(p *Port, opts ReadOptions) (ReadResult, error) {
+	r, err := p.Read(o.ctx, opts)
+	o.r.Trace.BytesIn += len(r.Data)
+	return r, err
 }
 
 // transact has one time for the whole of it.
 func (o *operation) transact(a wire.SerialTransact) (wire.SerialData, error) {
-	opts, err := readOptions(a.Size, a.Until, a.TimeoutSeconds)
+	opts, err := readOptions(a.Size, a.Until, a.Expect, a.TimeoutSeconds)
 	if err != nil {
 		return wire.SerialData{}, err
 	}
@@ -205,8 +249,7 @@ func (o *operation) transact(a wire.SerialTransact) (wire.SerialData, error) {
 		}
 	}
 	began := time.Now()
-	n, err := p.Write(o.ctx, a.Data, opts.Timeout)
-	o.trace.BytesOut += n
+	n, err := o.send(p, a.Data, opts.Timeout)
 	if err != nil {
 		return wire.SerialData{}, err
 	}
@@ -244,23 +287,37 @@ func (o *operation) control(a wire.SerialControl) (wire.SerialLines, error) {
 			return wire.SerialLines{}, err
 		}
 	}
+	lines := o.lines(p)
 	bits, err := p.Modem()
 	if modeOnly := a.Mode != nil && a.DTR == nil && a.RTS == nil; modeOnly && errors.Is(err, wire.FeatureNotSupported) {
-		return wire.SerialLines{Baudrate: p.Baud()}, nil
+		return lines, nil
 	}
 	if err != nil {
 		return wire.SerialLines{}, err
 	}
 	has := func(bit int) bool { return bits&bit != 0 }
-	return wire.SerialLines{
-		ModemLines: true, DTR: has(termios.DTR), RTS: has(termios.RTS), CTS: has(termios.CTS),
-		DSR: has(termios.DSR), DCD: has(termios.DCD), RI: has(termios.RI),
-		Baudrate: p.Baud(),
-	}, nil
+	lines.ModemLines = true
+	lines.DTR, lines.RTS, lines.CTS = has(termios.DTR), has(termios.RTS), has(termios.CTS)
+	lines.DSR, lines.DCD, lines.RI = has(termios.DSR), has(termios.DCD), has(termios.RI)
+	return lines, nil
 }
 
-func readOptions(size int, until []byte, seconds *float64) (ReadOptions, error) {
-	t, err := timeout(seconds, DefaultTimeout)
+// lines is what SERIAL_CONTROL says beside the modem lines.
+func (o *operation) lines(p *Port) wire.SerialLines {
+	asked := p.Mode().BaudRate
+	_, next := p.Offsets()
+	lines := wire.SerialLines{
+		Baudrate: p.Baud(), BaudrateDeviation: float64(p.Baud()-asked) / float64(asked) * 100,
+		LowLatency: p.LowLatency(), Offset: next, Opened: o.opened,
+	}
+	if r, ok := p.RS485(); ok {
+		lines.RS485 = r.wire()
+	}
+	return lines
+}
+
+func readOptions(size int, until []byte, expect wire.SerialPatterns, seconds *float64) (ReadOptions, error) {
+	t, err := timeout("timeout_seconds", seconds, DefaultTimeout)
 	if err != nil {
 		return ReadOptions{}, err
 	}
@@ -276,7 +333,14 @@ func readOptions(size int, until []byte, seconds *float64) (ReadOptions, error) 
 	if len(until) > maxUntil {
 		return ReadOptions{}, invalid("until", "may have at most %d bytes, not %d", maxUntil, len(until))
 	}
-	return ReadOptions{Size: size, Until: until, Timeout: t}, nil
+	patterns, err := CompilePatterns("expect", expect)
+	if err != nil {
+		return ReadOptions{}, err
+	}
+	if patterns.regexps && size > MaxRegexpInput {
+		return ReadOptions{}, invalid("size", "may be at most %d with regular expressions, not %d", MaxRegexpInput, size)
+	}
+	return ReadOptions{Size: size, Until: until, Expect: patterns, Timeout: t}, nil
 }
 
 func checkSize(field string, n int) error {
@@ -286,12 +350,12 @@ func checkSize(field string, n int) error {
 	return nil
 }
 
-func timeout(seconds *float64, otherwise time.Duration) (time.Duration, error) {
+func timeout(field string, seconds *float64, otherwise time.Duration) (time.Duration, error) {
 	if seconds == nil {
 		return otherwise, nil
 	}
 	if math.IsNaN(*seconds) || *seconds < 0 || *seconds > MaxTimeout.Seconds() {
-		return 0, invalid("timeout_seconds", "must be 0 to %g", MaxTimeout.Seconds())
+		return 0, invalid(field, "must be 0 to %g", MaxTimeout.Seconds())
 	}
 	return time.Duration(*seconds * float64(time.Second)), nil
 }

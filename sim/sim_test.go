@@ -46,7 +46,7 @@ func TestBench(t *testing.T) {
 
 	leases := device.NewLeases(device.LeaseOptions{})
 	defer leases.Close()
-	disp := device.NewDispatcher(reg, leases)
+	disp := device.NewDispatcher(reg, leases, nil)
 	transact := func(data, until string) (string, error) {
 		args, err := json.Marshal(wire.SerialTransact{Data: []byte(data), Until: []byte(until)})
 		if err != nil {

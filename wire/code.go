@@ -56,8 +56,10 @@ const (
 	HardwareBusy           Code = "HARDWARE_BUSY"      // another session holds the device; details.holder
 	HardwareOpenFailed     Code = "HARDWARE_OPEN_FAILED"
 	HardwareTransferFailed Code = "HARDWARE_TRANSFER_FAILED"
-	DeviceGone             Code = "DEVICE_GONE" // unplugged during the operation
+	HardwareNotGranted     Code = "HARDWARE_NOT_GRANTED" // a ceiling forbids the device, the line or the operation; details.ceiling
+	DeviceGone             Code = "DEVICE_GONE"          // unplugged during the operation
 	InvalidArgument        Code = "INVALID_ARGUMENT"
+	StreamNotFound         Code = "STREAM_NOT_FOUND" // no such stream, or not this caller's
 
 	DiskFull       Code = "DISK_FULL"         // ENOSPC, EDQUOT: nothing was changed
 	ReadOnlyDisk   Code = "READ_ONLY_DISK"    // EROFS

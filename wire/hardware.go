@@ -30,12 +30,31 @@ type HardwareDevice struct {
 // HardwareListRequest is HARDWARE_LIST_REQUEST.payload.
 type HardwareListRequest struct {
 	Type *string `json:"type,omitempty"` // null: every family
+	// Watch opens a stream of HardwareEvent records beside the answer: what
+	// changes after the list was taken. It needs the streams capability.
+	Watch bool `json:"watch,omitempty"`
+	// Credit is the stream's; absent or 0 is StreamCreditDefault.
+	Credit int `json:"credit,omitempty"`
 }
 
 // HardwareListResponse is HARDWARE_LIST_RESPONSE.payload.
 type HardwareListResponse struct {
 	Devices   []HardwareDevice `json:"devices"`
 	Truncated bool             `json:"truncated,omitempty"`
+	Stream    string           `json:"stream,omitempty"` // if it was asked for
+}
+
+// The events of HardwareEvent.
+const (
+	HardwareAdded   = "added"   // new, or back
+	HardwareRemoved = "removed" // the device is as it was last seen
+	HardwareChanged = "changed" // available or not, another reason, another node
+)
+
+// HardwareEvent is a record of the hotplug stream.
+type HardwareEvent struct {
+	Event  string         `json:"event"` // added, removed, changed
+	Device HardwareDevice `json:"device"`
 }
 
 // HardwareOp is HARDWARE_OP.payload: one operation on one device.

@@ -93,6 +93,12 @@ const (
 	TGrantsUpdate         Type = "GRANTS_UPDATE"
 	TAuditVerifyRequest   Type = "AUDIT_VERIFY_REQUEST"
 	TAuditVerifyResponse  Type = "AUDIT_VERIFY_RESPONSE"
+
+	TStreamData     Type = "STREAM_DATA"
+	TStreamCredit   Type = "STREAM_CREDIT"
+	TStreamAttach   Type = "STREAM_ATTACH"
+	TStreamAttached Type = "STREAM_ATTACHED"
+	TStreamClose    Type = "STREAM_CLOSE"
 )
 
 // Channel says on which socket of a machine a request may arrive.
@@ -106,7 +112,7 @@ const (
 // Method is one request the platform may send to a device and what answers it.
 type Method struct {
 	Request  Type
-	Response Type // the terminal answer; ERROR is always possible
+	Response Type // the terminal answer; ERROR is always possible. Empty: it is never answered
 	Channel  Channel
 	// Capability is what the socket's grant must hold. HardwareFamily stands
 	// for "any of the hardware_* capabilities"; the device then asks for the
@@ -120,6 +126,9 @@ type Method struct {
 	// Refused marks what a headless device never serves.
 	Refused bool
 }
+
+// OneWay says that the message is never answered, and so never outstanding.
+func (m Method) OneWay() bool { return m.Response == "" }
 
 // HardwareFamily in Method.Capability means any hardware_* capability.
 const HardwareFamily Capability = "hardware_*"
@@ -167,6 +176,10 @@ var methods = map[Type]Method{
 	THardwareOp:          {Request: THardwareOp, Response: THardwareResult, Channel: Data, Capability: HardwareFamily, Extension: true},
 	TGrantsUpdate:        {Request: TGrantsUpdate, Response: TAck, Channel: Control | Data, Capability: Grants, Repeatable: true, Extension: true},
 	TAuditVerifyRequest:  {Request: TAuditVerifyRequest, Response: TAuditVerifyResponse, Channel: Control, Capability: AuditAnchor, Repeatable: true, Extension: true},
+
+	TStreamCredit: {Request: TStreamCredit, Channel: Control | Data, Capability: Streams, Extension: true},
+	TStreamAttach: {Request: TStreamAttach, Response: TStreamAttached, Channel: Control | Data, Capability: Streams, Repeatable: true, Extension: true},
+	TStreamClose:  {Request: TStreamClose, Response: TAck, Channel: Control | Data, Capability: Streams, Repeatable: true, Extension: true},
 }
 
 // MethodOf is the method that a request of this type asks for.
@@ -190,10 +203,10 @@ func Methods() []Method {
 var deviceFrames = func() map[Type]Capability {
 	frames := map[Type]Capability{
 		THello: "", TStatus: "", TError: "", TAck: "", TPong: "",
-		TLocalLLMCompletionChunk: LocalLLM,
+		TLocalLLMCompletionChunk: LocalLLM, TStreamData: Streams,
 	}
 	for _, m := range methods {
-		if m.Refused || m.Response == TAck {
+		if m.Refused || m.Response == TAck || m.OneWay() {
 			continue
 		}
 		frames[m.Response] = m.Capability

@@ -80,7 +80,7 @@ func newRig(t *testing.T, b Bench) *rig {
 	r := &rig{b: b}
 	r.reg = device.NewRegistry(device.Options{Families: []device.Family{b.Family}})
 	r.leases = device.NewLeases(device.LeaseOptions{Linger: -1})
-	r.disp = device.NewDispatcher(r.reg, r.leases)
+	r.disp = device.NewDispatcher(r.reg, r.leases, nil)
 	t.Cleanup(func() { r.leases.Close() })
 	if err := r.reg.Refresh(t.Context()); err != nil {
 		t.Fatal(err)

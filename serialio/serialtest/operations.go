@@ -10,6 +10,7 @@ import (
 	"farhand/device"
 	"farhand/internal/testenv"
 	"farhand/serialio"
+	"farhand/stream"
 	"farhand/wire"
 )
 
@@ -18,6 +19,7 @@ type desk struct {
 	Line
 	reg    *device.Registry
 	leases *device.Leases
+	hub    *stream.Hub
 	disp   *device.Dispatcher
 }
 
@@ -31,8 +33,12 @@ func (l Line) desk(t *testing.T) *desk {
 		t.Fatal(err)
 	}
 	d.leases = device.NewLeases(device.LeaseOptions{Linger: linger})
-	d.disp = device.NewDispatcher(d.reg, d.leases)
-	t.Cleanup(func() { d.leases.Close() })
+	d.hub = stream.NewHub(stream.HubOptions{})
+	d.disp = device.NewDispatcher(d.reg, d.leases, d.hub)
+	t.Cleanup(func() {
+		d.leases.Close()
+		d.hub.Close()
+	})
 	return d
 }
 
@@ -44,7 +50,7 @@ func (d *desk) try(t *testing.T, session, op string, args any, hold bool) (any, 
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	res, trace, err := d.disp.Do(ctx, device.Caller{Session: session, Name: session}, wire.HardwareOp{Device: d.ID, Op: op, Args: raw, Hold: hold})
+	res, trace, err := d.disp.Do(ctx, device.Caller{Session: session, Name: session, Streams: true}, wire.HardwareOp{Device: d.ID, Op: op, Args: raw, Hold: hold})
 	return res.Result, trace, err
 }
 
@@ -252,6 +258,20 @@ func testRefusedArguments(t *testing.T, l Line) {
 		{wire.OpSerialRead, `{"mode":{"stopbits":1.2}}`, wire.InvalidArgument},
 		{wire.OpSerialRead, `{"mode":{"stopbits":1.5}}`, wire.FeatureNotSupported},
 		{wire.OpSerialRead, `{"mode":{"dsrdtr":true}}`, wire.FeatureNotSupported},
+		{wire.OpSerialRead, `{"expect":"x","size":-1}`, wire.InvalidArgument},
+		{wire.OpSerialRead, `{"expect":{"regexp":"x"},"size":65537}`, wire.InvalidArgument},
+		{wire.OpSerialRead, `{"expect":{"regexp":"("}}`, wire.InvalidArgument},
+		{wire.OpSerialRead, `{"mode":{"rs485":{"rts_on_send":true,"rts_after_send":true}}}`, wire.InvalidArgument},
+		{wire.OpSerialRead, `{"mode":{"rs485":{"delay_after_send_ms":101}}}`, wire.InvalidArgument},
+		{wire.OpSerialRead, `{"mode":{"rs485":{},"rtscts":true}}`, wire.InvalidArgument},
+		{wire.OpSerialExpect, `{}`, wire.InvalidArgument},
+		{wire.OpSerialExpect, `{"steps":[{}]}`, wire.InvalidArgument},
+		{wire.OpSerialExpect, `{"steps":[{"send":"eA==","send_text":"x"}]}`, wire.InvalidArgument},
+		{wire.OpSerialExpect, `{"steps":[{"expect":["a",7]}]}`, wire.InvalidArgument},
+		{wire.OpSerialExpect, `{"steps":[{"expect":"a","size":65537}]}`, wire.InvalidArgument},
+		{wire.OpSerialExpect, `{"steps":[{"expect":"a","timeout_seconds":26}]}`, wire.InvalidArgument},
+		{wire.OpSerialExpect, `{"timeout_seconds":26,"steps":[{"expect":"a"}]}`, wire.InvalidArgument},
+		{wire.OpSerialWatch, `{"from":-1}`, wire.InvalidArgument},
 		{wire.OpSerialControl, `{"break_seconds":60}`, wire.InvalidArgument},
 		{wire.OpSerialControl, `{"break_seconds":0}`, wire.InvalidArgument},
 	} {

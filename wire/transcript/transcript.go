@@ -204,6 +204,16 @@ func Payload(t wire.Type) any {
 		return new(wire.AuditVerifyRequest)
 	case wire.TAuditVerifyResponse:
 		return new(wire.AuditVerifyResponse)
+	case wire.TStreamData:
+		return new(wire.StreamData)
+	case wire.TStreamCredit:
+		return new(wire.StreamCredit)
+	case wire.TStreamAttach:
+		return new(wire.StreamAttach)
+	case wire.TStreamAttached:
+		return new(wire.StreamAttached)
+	case wire.TStreamClose:
+		return new(wire.StreamClose)
 	}
 	return nil
 }

@@ -44,7 +44,7 @@ func (a *app) hint(code wire.Code, details map[string]any) string {
 			return "name the machine as farhand machines shows it"
 		}
 		return "name the device as farhand devices shows it"
-	case wire.CapabilityNotGranted:
+	case wire.CapabilityNotGranted, wire.HardwareNotGranted:
 		return ceilingHint(text("ceiling"), text("capability"))
 	case wire.PathNotFound:
 		if a.verb == "put" {

@@ -1,0 +1,408 @@
+package stream
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"log/slog"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"farhand/wire"
+)
+
+// Defaults of HubOptions and Options.
+const (
+	DefaultRing   = 256 << 10
+	DefaultMemory = 32 << 20
+	DefaultRetain = 15 * time.Minute
+	DefaultIdle   = 300 * time.Second
+)
+
+// HubOptions are the bounds of a Hub.
+type HubOptions struct {
+	// Memory bounds the rings of all streams together, in bytes. 0 means
+	// DefaultMemory.
+	Memory int
+	// Retain is how long an ended stream can still be fetched. 0 means
+	// DefaultRetain.
+	Retain time.Duration
+	// Idle ends a stream whose receiver was not heard of for so long: it neither
+	// gave credit nor attached. 0 means DefaultIdle.
+	Idle time.Duration
+	// OnEnd is told of each stream that has ended. It must not block.
+	OnEnd func(Info)
+	Log   *slog.Logger
+}
+
+// Hub has all streams of a machine. Close it when done.
+type Hub struct {
+	opts HubOptions
+
+	mu      sync.Mutex
+	closed  bool
+	streams map[string]*Stream
+	past    []*Stream // those of them that have ended, the oldest first
+	reserve int       // bytes that the rings of the others may take
+	senders sync.WaitGroup
+}
+
+// NewHub makes an empty hub.
+func NewHub(o HubOptions) *Hub {
+	o.Memory = cmp.Or(o.Memory, DefaultMemory)
+	o.Retain = cmp.Or(o.Retain, DefaultRetain)
+	o.Idle = cmp.Or(o.Idle, DefaultIdle)
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Hub{opts: o, streams: make(map[string]*Stream)}
+}
+
+// Open makes a stream. Nobody receives it until Attach. If all rings together
+// would take more memory than they may, the oldest that has ended goes; without
+// one it is SHIM_OVERLOADED.
+func (h *Hub) Open(o Options) (*Stream, error) {
+	o.Ring = cmp.Or(o.Ring, DefaultRing)
+	credit, err := validCredit(o.Credit)
+	if err != nil {
+		return nil, err
+	}
+	o.Credit = credit
+	var random [16]byte
+	rand.Read(random[:]) // never fails, see crypto/rand
+	s := &Stream{
+		hub: h, opts: o, id: hex.EncodeToString(random[:]), done: make(chan struct{}),
+		ring: ring{records: o.Records, size: o.Ring}, tended: time.Now(),
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return nil, wire.Errorf(wire.InternalError, "the daemon is stopping")
+	}
+	for h.reserve+h.kept()+o.Ring > h.opts.Memory {
+		if len(h.past) == 0 {
+			return nil, wire.Errorf(wire.ShimOverloaded, "the streams that are open take all the memory they may").
+				With("stream_memory_bytes", h.opts.Memory).With("hint", "close a stream, or raise limits.stream_memory_bytes")
+		}
+		h.forget(h.past[0])
+	}
+	h.streams[s.id] = s
+	h.reserve += o.Ring
+	s.mu.Lock()
+	s.expiry = time.AfterFunc(h.opts.Idle, func() { h.idle(s) })
+	s.mu.Unlock()
+	return s, nil
+}
+
+// validCredit is the credit that a request asks for.
+func validCredit(n int) (int, error) {
+	if n < 0 || n > wire.MaxStreamCredit {
+		return 0, wire.Errorf(wire.InvalidArgument, "credit must be 0 to %d bytes, not %d", wire.MaxStreamCredit, n).With("argument", "credit")
+	}
+	return cmp.Or(n, wire.StreamCreditDefault), nil
+}
+
+// kept is what the ended streams still take. Called with mu.
+func (h *Hub) kept() int {
+	n := 0
+	for _, s := range h.past {
+		s.mu.Lock()
+		n += s.ring.held
+		s.mu.Unlock()
+	}
+	return n
+}
+
+// forget drops an ended stream. Called with mu.
+func (h *Hub) forget(s *Stream) {
+	delete(h.streams, s.id)
+	h.past = slices.DeleteFunc(h.past, func(x *Stream) bool { return x == s })
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.expiry.Stop()
+	s.detach()
+}
+
+// ended is told by a stream that its end has come.
+func (h *Hub) ended(s *Stream) {
+	h.mu.Lock()
+	if h.streams[s.id] == s {
+		h.reserve -= s.opts.Ring
+		h.past = append(h.past, s)
+		s.mu.Lock()
+		s.expiry.Stop()
+		s.expiry = time.AfterFunc(h.opts.Retain, func() {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			h.forget(s)
+		})
+		s.mu.Unlock()
+	}
+	h.mu.Unlock()
+	if h.opts.OnEnd != nil {
+		h.opts.OnEnd(s.Info())
+	}
+}
+
+// idle ends a stream that nobody tends.
+func (h *Hub) idle(s *Stream) {
+	s.mu.Lock()
+	if s.end != nil {
+		s.mu.Unlock()
+		return
+	}
+	if left := h.opts.Idle - time.Since(s.tended); left > 0 {
+		s.expiry.Reset(left)
+		s.mu.Unlock()
+		return
+	}
+	s.mu.Unlock()
+	s.End(ReasonIdle, nil)
+}
+
+// find is the stream with this id if by may have it.
+func (h *Hub) find(id string, by Owner) (*Stream, error) {
+	h.mu.Lock()
+	s := h.streams[id]
+	h.mu.Unlock()
+	if s == nil || !s.opts.may(by) {
+		return nil, wire.Errorf(wire.StreamNotFound, "no such stream, or it is somebody else's").With("stream", clip(id))
+	}
+	return s, nil
+}
+
+func clip(id string) string { return id[:min(len(id), 64)] }
+
+// Outlet is where frames go: one request's socket.
+type Outlet interface {
+	// Request is the id of the request that the frames belong to.
+	Request() string
+	// Send sends one frame, and waits for the writer. It fails for good.
+	Send(ctx context.Context, id string, d wire.StreamData) error
+	// Context ends with the socket.
+	Context() context.Context
+}
+
+// Begin attaches the receiver whose request has opened the stream, once the
+// answer to it has left.
+func (h *Hub) Begin(id string, out Outlet) {
+	h.mu.Lock()
+	s := h.streams[id]
+	h.mu.Unlock()
+	if s != nil {
+		h.attach(s, out, 0, s.opts.Credit)
+	}
+}
+
+// Attach answers STREAM_ATTACH. The receiver that was attached before gets no
+// more. The function that it returns lets the frames flow: it is to be called
+// when the answer has left.
+func (h *Hub) Attach(r wire.StreamAttach, by Owner, out Outlet) (wire.StreamAttached, func(), error) {
+	s, err := h.find(r.Stream, by)
+	if err != nil {
+		return wire.StreamAttached{}, nil, err
+	}
+	credit, err := validCredit(r.Credit)
+	if err != nil {
+		return wire.StreamAttached{}, nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.detach()
+	s.tended = time.Now()
+	a := wire.StreamAttached{Stream: s.id, Oldest: s.ring.oldest(), Next: s.ring.next()}
+	from := a.Oldest
+	if r.From != nil {
+		if *r.From < 0 || *r.From > a.Next {
+			return wire.StreamAttached{}, nil, wire.Errorf(wire.InvalidArgument, "from must be 0 to %d, not %d", a.Next, *r.From).
+				With("argument", "from").With("oldest", a.Oldest).With("next", a.Next)
+		}
+		from = *r.From
+	}
+	return a, func() { h.attach(s, out, from, credit) }, nil
+}
+
+// Credit takes STREAM_CREDIT. What it says of a stream that isn't there, or
+// isn't by's, is dropped.
+func (h *Hub) Credit(r wire.StreamCredit, by Owner) {
+	s, err := h.find(r.Stream, by)
+	if err != nil || r.Bytes < 0 {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tended = time.Now()
+	if s.cur != nil {
+		s.cur.credit = min(s.cur.credit+min(r.Bytes, wire.MaxStreamCredit), wire.MaxStreamCredit)
+		s.wake()
+	}
+}
+
+// CloseStream answers STREAM_CLOSE: the stream ends and is forgotten.
+func (h *Hub) CloseStream(id string, by Owner) {
+	s, err := h.find(id, by)
+	if err != nil {
+		return // ended and forgotten already
+	}
+	s.mu.Lock()
+	s.detach() // its receiver wants nothing more
+	s.mu.Unlock()
+	s.End(ReasonClosed, nil)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.streams[id] == s {
+		h.forget(s)
+	}
+}
+
+// EndWhere ends the streams that which chooses, and answers how many. which
+// must not call back.
+func (h *Hub) EndWhere(reason string, which func(Info) bool) int {
+	n := 0
+	for _, s := range h.all() {
+		if i := s.Info(); i.Ended == "" && which(i) {
+			s.End(reason, nil)
+			n++
+		}
+	}
+	return n
+}
+
+// List describes all streams that have not ended, by id.
+func (h *Hub) List() []Info {
+	var all []Info
+	for _, s := range h.all() {
+		if i := s.Info(); i.Ended == "" {
+			all = append(all, i)
+		}
+	}
+	slices.SortFunc(all, func(a, b Info) int { return cmp.Compare(a.ID, b.ID) })
+	return all
+}
+
+func (h *Hub) all() []*Stream {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	all := make([]*Stream, 0, len(h.streams))
+	for _, s := range h.streams {
+		all = append(all, s)
+	}
+	return all
+}
+
+// Close ends all streams and waits for all that sends.
+func (h *Hub) Close() error {
+	h.mu.Lock()
+	h.closed = true
+	h.mu.Unlock()
+	for _, s := range h.all() {
+		s.End(ReasonStopping, nil)
+	}
+	h.mu.Lock()
+	for len(h.past) > 0 {
+		h.forget(h.past[0])
+	}
+	h.mu.Unlock()
+	h.senders.Wait()
+	return nil
+}
+
+// attachment is one receiver for as long as it receives.
+type attachment struct {
+	out    Outlet
+	next   int64
+	credit int // guarded by the stream's mu
+	news   chan struct{}
+	cancel context.CancelFunc
+}
+
+func (h *Hub) attach(s *Stream, out Outlet, from int64, credit int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed || h.streams[s.id] != s {
+		return
+	}
+	ctx, cancel := context.WithCancel(out.Context())
+	a := &attachment{out: out, next: from, credit: credit, news: make(chan struct{}, 1), cancel: cancel}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.detach()
+	s.cur, s.tended = a, time.Now()
+	h.senders.Go(func() {
+		defer cancel()
+		if err := h.send(ctx, s, a); err != nil && !errors.Is(err, context.Canceled) {
+			h.opts.Log.Debug("stream not received any more", "stream", s.id, "err", err)
+		}
+	})
+}
+
+// detach ends whoever receives. Called with mu.
+func (s *Stream) detach() {
+	if s.cur != nil {
+		s.cur.cancel()
+		s.cur = nil
+	}
+}
+
+// send sends until the receiver is gone, another comes or the end was sent.
+func (h *Hub) send(ctx context.Context, s *Stream, a *attachment) error {
+	for n := 1; ; n++ {
+		d, err := s.take(ctx, a)
+		if err != nil {
+			return err
+		}
+		if err := a.out.Send(ctx, a.out.Request()+"/"+strconv.Itoa(n), d); err != nil {
+			return err
+		}
+		if d.End != nil {
+			return nil
+		}
+	}
+}
+
+// take waits for the next frame.
+func (s *Stream) take(ctx context.Context, a *attachment) (wire.StreamData, error) {
+	for {
+		s.mu.Lock()
+		if s.cur != a {
+			s.mu.Unlock()
+			return wire.StreamData{}, context.Canceled
+		}
+		d, ok := s.frame(a)
+		s.mu.Unlock()
+		if ok {
+			return d, nil
+		}
+		select {
+		case <-a.news:
+		case <-ctx.Done():
+			return wire.StreamData{}, ctx.Err()
+		}
+	}
+}
+
+// frame is the next frame as far as credit reaches. Called with mu.
+func (s *Stream) frame(a *attachment) (wire.StreamData, bool) {
+	d := wire.StreamData{Stream: s.id, Offset: a.next}
+	most := min(a.credit, wire.StreamDataMax)
+	var c chunk
+	some := false
+	if most > 0 {
+		c, some = s.ring.read(a.next, most)
+	}
+	if some {
+		d.Offset, d.Data, d.Records, d.Lost = c.offset, c.data, c.records, c.lost
+		a.next = c.next
+		a.credit -= c.size
+		s.sent += int64(c.size)
+	}
+	if s.end != nil && a.next == s.ring.next() {
+		d.End = s.end
+		return d, true
+	}
+	return d, some
+}

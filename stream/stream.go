@@ -1,0 +1,174 @@
+package stream
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"farhand/wire"
+)
+
+// Owner is whose a stream is.
+type Owner struct {
+	Session string // the data session that opened it; empty on the control socket
+	Holder  string // who is behind the session; opaque
+	Owner   string // the machine's owner; opaque
+}
+
+// may says whether by, who comes with another request, may have the stream: in
+// the same session, as the same holder, or as the machine's owner.
+func (o Owner) may(by Owner) bool {
+	switch {
+	case by.Session == o.Session:
+		return true
+	case by.Holder == "":
+		return false
+	default:
+		return by.Holder == o.Holder || by.Holder == by.Owner
+	}
+}
+
+// Options describe a stream.
+type Options struct {
+	Owner
+	// Records says that the stream is of JSON records, and offsets count them.
+	// Otherwise it is of bytes.
+	Records bool
+	Credit  int    // bytes that may be sent at first; 0 is wire.StreamCreditDefault
+	Ring    int    // bytes that are kept; 0 is DefaultRing
+	Device  string // canonical id of what it is of; may be empty
+	Op      string // the operation that opened it
+}
+
+// Info describes a stream that exists.
+type Info struct {
+	ID string
+	Owner
+	Device, Op string
+	Next       int64 // offset of what comes next: so much was written
+	Sent       int64 // bytes of encoded data that were sent, repetitions too
+	Ended      string
+}
+
+var errEnded = errors.New("stream has ended")
+
+// Stream is one stream. It is written by its source.
+type Stream struct {
+	hub  *Hub
+	opts Options
+	id   string
+	done chan struct{}
+
+	mu     sync.Mutex
+	ring   ring
+	end    *wire.StreamEnd
+	cur    *attachment // who receives it; nil: nobody
+	sent   int64
+	tended time.Time // when a receiver was last heard of
+	expiry *time.Timer
+}
+
+// ID is the stream's name: 128 random bits in hex.
+func (s *Stream) ID() string { return s.id }
+
+// Done is closed when the stream has ended, by its source, its receiver or the
+// daemon: the source has nothing to write any more.
+func (s *Stream) Done() <-chan struct{} { return s.done }
+
+// Next is the offset that the next byte or record will have.
+func (s *Stream) Next() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ring.next()
+}
+
+// Oldest is the first offset that the ring still holds.
+func (s *Stream) Oldest() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ring.oldest()
+}
+
+// Write adds bytes. It never waits: the ring forgets the oldest instead. It
+// fails only after the end.
+func (s *Stream) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.end != nil {
+		return 0, errEnded
+	}
+	s.ring.write(p)
+	s.wake()
+	return len(p), nil
+}
+
+// Record adds one record, which is encoded as JSON. It never waits. A record
+// that is larger than wire.StreamDataMax is lost, as a gap, and an error.
+func (s *Stream) Record(v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("stream record: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.end != nil {
+		return errEnded
+	}
+	if len(b) > wire.StreamDataMax {
+		s.ring.skip(1)
+		s.wake()
+		return fmt.Errorf("stream record of %d bytes, more than %d", len(b), wire.StreamDataMax)
+	}
+	s.ring.record(b)
+	s.wake()
+	return nil
+}
+
+// Skip says that the source lost n bytes or records before it could write them.
+func (s *Stream) Skip(n int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.end != nil || n <= 0 {
+		return
+	}
+	s.ring.skip(n)
+	s.wake()
+}
+
+// End ends the stream. What it holds can be fetched for a while longer. Only the
+// first call counts.
+func (s *Stream) End(reason string, exitCode *int) {
+	s.mu.Lock()
+	if s.end != nil {
+		s.mu.Unlock()
+		return
+	}
+	s.end = &wire.StreamEnd{Reason: reason, ExitCode: exitCode}
+	close(s.done)
+	s.wake()
+	s.mu.Unlock()
+	s.hub.ended(s)
+}
+
+// wake tells the sender that there is something new. Called with mu.
+func (s *Stream) wake() {
+	if s.cur != nil {
+		select {
+		case s.cur.news <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// Info describes the stream as it is now.
+func (s *Stream) Info() Info {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := Info{ID: s.id, Owner: s.opts.Owner, Device: s.opts.Device, Op: s.opts.Op, Next: s.ring.next(), Sent: s.sent}
+	if s.end != nil {
+		i.Ended = s.end.Reason
+	}
+	return i
+}
