@@ -1,5 +1,3 @@
-// Package octoprint is the family of printers: instances of OctoPrint, and the
-// USB printer-class ports that the kernel's usblp drives.
 package octoprint
 
 import (

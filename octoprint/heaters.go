@@ -1,0 +1,232 @@
+package octoprint
+
+import (
+	"context"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"farhand/octoprint/rest"
+	"farhand/wire"
+)
+
+// heaterName is what a target may be of: docs.octoprint.org, "Issue a tool
+// command": tool{n}; bed; chamber.
+var heaterName = regexp.MustCompile(`^(tool[0-9]{1,2}|bed|chamber)$`)
+
+func (o *operation) temperature(a wire.PrinterTemperature) (wire.PrinterTargets, error) {
+	none := wire.PrinterTargets{}
+	if len(a.Targets) == 0 {
+		return none, invalid("targets", "must name a heater and its target in °C, such as tool0, bed or chamber")
+	}
+	for name, celsius := range a.Targets {
+		switch {
+		case !heaterName.MatchString(name):
+			return none, invalid("targets", "may name tool0 and on, bed and chamber")
+		case !(celsius >= 0 && celsius <= maxCelsius):
+			return none, invalid(name, "must be 0 to %d °C", maxCelsius)
+		}
+	}
+	switch a.OnRelease {
+	case "":
+		a.OnRelease = wire.HeaterOff
+	case wire.HeaterOff, wire.HeaterHold:
+	default:
+		return none, invalid("on_release", "must be off or hold")
+	}
+	if a.DeadmanSeconds != 0 && !(a.DeadmanSeconds >= 1 && a.DeadmanSeconds <= 3600) {
+		return none, invalid("deadman_seconds", "must be 1 to 3600")
+	}
+	if _, err := o.p.client.Identify(o.ctx); err != nil {
+		return none, err
+	}
+	deadman := time.Duration(a.DeadmanSeconds * float64(time.Second))
+	err := o.heat(a.Targets, a.OnRelease, deadman, func() error {
+		for _, name := range slices.Sorted(maps.Keys(a.Targets)) {
+			if err := o.p.client.Target(o.ctx, name, a.Targets[name]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return wire.PrinterTargets{Targets: a.Targets, OnRelease: a.OnRelease}, err
+}
+
+// heat runs what sets targets. Which heaters will have to go off is durable
+// before it runs, since they may be on even if it fails or the process dies.
+func (o *operation) heat(targets map[string]float64, onRelease string, deadman time.Duration, set func() error) error {
+	if len(targets) == 0 {
+		return set()
+	}
+	h := o.held()
+	for name, celsius := range targets {
+		if celsius > 0 && onRelease == wire.HeaterOff {
+			h.hot[name] = true
+		}
+	}
+	if err := h.keep(); err != nil {
+		return err
+	}
+	if err := set(); err != nil {
+		return err // the lease, if it isn't kept, ends now and switches them off
+	}
+	on := false
+	for name, celsius := range targets {
+		if on = on || celsius > 0; celsius == 0 || onRelease == wire.HeaterHold {
+			delete(h.hot, name)
+		}
+	}
+	if on {
+		o.r.Lease.Hold()
+	}
+	if deadman > 0 {
+		o.r.Lease.Deadman(deadman)
+	}
+	return h.keep()
+}
+
+// keep makes durable which heaters are to go off. h.hot is touched only by who
+// has the lease's turn.
+func (h *held) keep() error {
+	return h.p.own.store.change(h.p.Name, h.p.URL.String(), func(r *record) { r.Hot = slices.Sorted(maps.Keys(h.hot)) })
+}
+
+// cool switches heaters off, unless a job runs or waits: then they are the
+// job's. It is no error that a printer is offline whose server says so: its
+// heaters can't be reached, and firmware that shut down has them off.
+func (p *printer) cool(ctx context.Context, hot []string) error {
+	status, err := p.client.Status(ctx)
+	if err != nil {
+		return err
+	}
+	job := ""
+	if status.Job != nil {
+		job = status.Job.State
+	}
+	switch {
+	case rest.Active(status.State), rest.Active(job):
+		p.log.Info("heaters left on for the job that runs", "heaters", hot)
+	case status.State != wire.PrinterReady:
+		p.log.Info("heaters not switched off: the printer takes no commands", "heaters", hot, "state", status.State)
+	default:
+		for _, name := range hot {
+			if err := p.client.Target(ctx, name, 0); err != nil {
+				return err
+			}
+		}
+		p.log.Info("heaters switched off", "heaters", hot)
+	}
+	return p.own.store.change(p.Name, p.URL.String(), func(r *record) {
+		r.Hot = slices.DeleteFunc(r.Hot, func(h string) bool { return slices.Contains(hot, h) })
+	})
+}
+
+const (
+	coolAgain = 15 * time.Second // between two attempts
+	coolTries = 20
+)
+
+// coolLater tries again while the heaters are still to go off: a session that
+// sets them anew, or another that has taken over, changes that. After some
+// minutes it is left to the next start.
+func (p *printer) coolLater(hot []string) {
+	p.own.work.Go(func() {
+		t := time.NewTicker(coolAgain)
+		defer t.Stop()
+		for range coolTries {
+			select {
+			case <-t.C:
+			case <-p.own.ctx.Done():
+				return
+			}
+			hot = slices.DeleteFunc(hot, func(h string) bool { return !slices.Contains(p.record().Hot, h) })
+			if len(hot) == 0 {
+				return
+			}
+			ctx, cancel := context.WithTimeout(p.own.ctx, coolTimeout)
+			err := p.cool(ctx, hot)
+			cancel()
+			if err == nil {
+				return
+			}
+		}
+		p.log.Error("heaters could not be switched off", "heaters", hot)
+	})
+}
+
+// targetsOf finds the heaters that lines of G-code set, with the last target of
+// each: M104 and M109 (a tool), M140 and M190 (the bed), M141 and M191 (the
+// chamber) as reprap.org/wiki/G-code has them, and Klipper's
+// SET_HEATER_TEMPERATURE.
+func targetsOf(lines []string) map[string]float64 {
+	targets := make(map[string]float64)
+	for _, line := range lines {
+		line, _, _ = strings.Cut(strings.ToUpper(line), ";")
+		words := strings.Fields(line)
+		if len(words) > 0 && len(words[0]) > 1 && words[0][0] == 'N' && words[0][1] >= '0' && words[0][1] <= '9' {
+			words = words[1:] // a line number
+		}
+		if len(words) == 0 {
+			continue
+		}
+		if name, celsius, ok := targetOf(words[0], words[1:]); ok {
+			targets[name] = celsius
+		}
+	}
+	return targets
+}
+
+func targetOf(code string, words []string) (name string, celsius float64, ok bool) {
+	switch code {
+	case "M104", "M109":
+		name = "tool0"
+	case "M140", "M190":
+		name = "bed"
+	case "M141", "M191":
+		name = "chamber"
+	case "SET_HEATER_TEMPERATURE":
+		return klipperTarget(words)
+	default:
+		return "", 0, false
+	}
+	for _, w := range words {
+		v, err := strconv.ParseFloat(w[1:], 64)
+		if err != nil {
+			continue
+		}
+		switch w[0] {
+		case 'S', 'R':
+			celsius, ok = v, true
+		case 'T':
+			if name == "tool0" && v >= 0 && v < 100 {
+				name = "tool" + strconv.Itoa(int(v))
+			}
+		}
+	}
+	return name, celsius, ok
+}
+
+func klipperTarget(words []string) (name string, celsius float64, ok bool) {
+	for _, w := range words {
+		key, value, _ := strings.Cut(w, "=")
+		switch key {
+		case "HEATER":
+			name = strings.ToLower(value)
+		case "TARGET":
+			if v, err := strconv.ParseFloat(value, 64); err == nil {
+				celsius = v
+			}
+		}
+	}
+	if n, isTool := strings.CutPrefix(name, "extruder"); isTool {
+		if n == "" {
+			n = "0"
+		}
+		name = "tool" + n
+	}
+	name = strings.Replace(name, "heater_bed", "bed", 1)
+	return name, celsius, heaterName.MatchString(name)
+}
