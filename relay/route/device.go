@@ -261,6 +261,7 @@ func (d *device) welcome(h hello) error {
 		m.announce()
 		m.remember()
 	}
+	d.lookAgain()
 	return nil
 }
 
@@ -311,6 +312,8 @@ func (d *device) dispatch(frame *frameBuf) bool {
 		return true
 	case wire.TRecordingStep:
 		return false
+	case wire.TStreamData:
+		return d.stream(env, frame)
 	}
 	return d.lane.answer(d, env, frame)
 }

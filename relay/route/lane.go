@@ -3,7 +3,6 @@ package route
 import (
 	"bytes"
 	"sort"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -340,7 +339,7 @@ func (l *lane) refused(r *request) *wire.Error {
 // issue hands r to the socket. Called with the lock held.
 func (l *lane) issue(r *request) bool {
 	l.issued++
-	id := l.conn.prefix + strconv.FormatUint(l.issued, 10)
+	id := l.conn.newID(r.from, l.issued)
 	f := encode(wire.Message{Type: r.method.Request, ID: id, Payload: wire.Raw(r.payload)})
 	f.buf, f.req = r.buf.retain(), r
 	r.sent.Store(false)

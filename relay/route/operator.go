@@ -33,6 +33,10 @@ type operator struct {
 	mu      sync.Mutex
 	waiting map[requestRef]struct{}
 	blocked map[*lane]struct{} // lanes that hold requests back because this socket isn't read
+	missed  map[scope]struct{} // where frames of streams were lost since it last caught up
+
+	tag      string      // in the ids of its requests to devices, so that frames of streams find it; see listeners
+	streamed atomic.Bool // it may have streams
 }
 
 // requestRef names a request of an operator.
@@ -75,19 +79,19 @@ func (s *Server) runOperator(ws *websocket.Conn, token string, who access.Operat
 	k := s.newSocket(ws, s.bounds.operator)
 	k.expires = who.Expires
 	op := &operator{srv: s, sock: k, who: who, waiting: make(map[requestRef]struct{}), blocked: make(map[*lane]struct{})}
-	k.drained = op.drained
+	k.drained, k.caughtUp = op.drained, op.caughtUp
 	if !s.track(k) {
 		k.close(wire.CloseServiceRestart, "restarting")
 	}
 	defer s.untrack(k)
-	s.join(op)
+	s.listeners.join(op)
 	// A revocation that came before the socket was listed didn't see it.
 	if _, err := s.authority.Operator(s.ctx, token); errors.Is(err, access.ErrUnauthorized) {
 		k.revoke(wire.ReasonUserRevoked)
 	}
 	s.log.Info("operator connected", "owner", who.Owner, "holder", who.Holder)
 	err := op.readLoop()
-	s.part(op)
+	s.listeners.part(op)
 	s.log.Info("operator disconnected", "owner", who.Owner, "holder", who.Holder, "why", closeText(err),
 		"after", time.Since(k.born).Round(time.Millisecond))
 	k.finish(err)
@@ -156,6 +160,9 @@ func (op *operator) dispatch(frame *frameBuf) bool {
 		op.say(env, wire.Message{Type: wire.TPong})
 		op.srv.buffers.release(frame)
 		return true
+	}
+	if env.Type == wire.TStreamCredit {
+		return op.credit(env, frame)
 	}
 	if !op.expect(env) {
 		return false // the id is outstanding: two answers to one id would be worse than none
@@ -230,6 +237,8 @@ func (op *operator) route(env wire.Envelope, frame *frameBuf) (*request, *lane, 
 		return nil, nil, refused
 	}
 	switch env.Type {
+	case wire.THardwareOp, wire.THardwareListRequest, wire.TStreamAttach:
+		op.mayStream()
 	case wire.TExecuteCommand:
 		r.timeout = op.srv.commandTimeout(env.Payload)
 	case wire.TLocalLLMCompletion:
@@ -326,16 +335,18 @@ func listAllowed(payload []byte, c *wire.Ceiling) (wire.HardwareListResponse, er
 	}
 	kept := []wire.HardwareDevice{}
 	for _, d := range all.Devices {
-		if c.Capabilities != nil && !has(*c.Capabilities, wire.HardwareCapability(d.Type)) {
-			continue
+		if visibleTo(c, d) {
+			kept = append(kept, d)
 		}
-		if c.Devices != nil && !matches(*c.Devices, d.ID) {
-			continue
-		}
-		kept = append(kept, d)
 	}
 	all.Devices = kept
 	return all, nil
+}
+
+// visibleTo says whether a ceiling lets a device be seen.
+func visibleTo(c *wire.Ceiling, d wire.HardwareDevice) bool {
+	return (c.Capabilities == nil || has(*c.Capabilities, wire.HardwareCapability(d.Type))) &&
+		(c.Devices == nil || matches(*c.Devices, d.ID))
 }
 
 func matches(grants []wire.DeviceGrant, id string) bool {
@@ -389,34 +400,13 @@ func (s *Server) commandTimeout(payload []byte) time.Duration {
 	return asked + s.timing.commandMargin
 }
 
-// join and part keep the list of the operators' sockets.
-func (s *Server) join(op *operator) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.operators[op] = struct{}{}
-}
-
-func (s *Server) part(op *operator) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.operators, op)
-}
-
 // RevokeHolder implements access.Sockets.
 func (s *Server) RevokeHolder(owner, holder string) {
 	if !s.enter() {
 		return
 	}
-	s.mu.Lock()
-	var ops []*operator
-	for op := range s.operators {
-		if op.who.Owner == owner && op.who.Holder == holder {
-			ops = append(ops, op)
-		}
-	}
-	s.mu.Unlock()
 	s.log.Info("operator revoked", "owner", owner, "holder", holder)
-	for _, op := range ops {
+	for _, op := range s.listeners.all(func(op *operator) bool { return op.who.Owner == owner && op.who.Holder == holder }) {
 		op.sock.revoke(wire.ReasonUserRevoked)
 	}
 	s.spawn(func() {

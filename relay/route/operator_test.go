@@ -745,9 +745,7 @@ func TestManySmallFrames(t *testing.T) {
 	op.request(id, "m", wire.TLocalLLMCompletion, wire.Empty{})
 	var sock *socket
 	until(t, "listed", func() bool {
-		b.srv.mu.Lock()
-		defer b.srv.mu.Unlock()
-		for o := range b.srv.operators {
+		for _, o := range b.srv.listeners.all(func(*operator) bool { return true }) {
 			sock = o.sock
 		}
 		return sock != nil

@@ -23,10 +23,15 @@ type bounds struct {
 	high, low int
 	lane      int // payloads of one session waiting or unanswered, beside one request
 	stream    int // of all pieces of one answer of a local model
+	// Frames of streams that wait for an operator, beside one frame: what comes
+	// on top is lost, and the operator is told so (stream.go).
+	streams int
+	credit  int // STREAM_CREDIT frames that wait for a device; what comes on top is lost
 }
 
 // ample are bounds that hold a few frames of the largest size (16 MiB) each.
-var ample = bounds{device: 32 << 20, operator: 128 << 20, high: 32 << 20, low: 8 << 20, lane: 64 << 20, stream: 64 << 20}
+var ample = bounds{device: 32 << 20, operator: 128 << 20, high: 32 << 20, low: 8 << 20, lane: 64 << 20, stream: 64 << 20,
+	streams: 8 << 20, credit: 64 << 10}
 
 // Bounds in number.
 const (
@@ -122,7 +127,7 @@ type Server struct {
 	sockets   map[*socket]struct{}
 	machines  map[machineKey]*machine
 	sessions  map[sessionRef]*session
-	operators map[*operator]struct{}
+	listeners listeners // the operators' sockets
 }
 
 // New starts a Server. Close or Shutdown ends it.
@@ -137,7 +142,7 @@ func newServer(cfg Config, t timing, b bounds) *Server {
 		},
 		families: counter{max: maxFamilySockets}, holders: counter{max: maxHolderSockets},
 		sockets: make(map[*socket]struct{}), machines: make(map[machineKey]*machine),
-		sessions: make(map[sessionRef]*session), operators: make(map[*operator]struct{}),
+		sessions: make(map[sessionRef]*session), listeners: listeners{byTag: make(map[string]*operator)},
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)

@@ -19,6 +19,7 @@ type session struct {
 	lane    lane
 	used    atomic.Int64 // unix seconds of the last request
 	saved   atomic.Int64 // of it, what the record has
+	flowed  atomic.Int64 // unix seconds: when a frame of a stream last went through, either way
 
 	mu     sync.Mutex
 	data   *device
@@ -299,7 +300,7 @@ func (m *machine) crowded(ctx context.Context, err error, wanted *session) bool 
 			continue
 		}
 		live++
-		if ses.lane.outstanding() == 0 && (idle == nil || ses.used.Load() < idle.used.Load()) {
+		if ses.lane.outstanding() == 0 && !ses.streaming(time.Now()) && (idle == nil || ses.used.Load() < idle.used.Load()) {
 			idle = ses
 		}
 	}

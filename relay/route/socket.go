@@ -30,6 +30,7 @@ const (
 var (
 	errTooBig = errors.New("frame larger than allowed")
 	errClosed = errors.New("socket closed")
+	errBehind = errors.New("too much waiting of what may be lost")
 	// errCutShort: closing began in the middle of a long message. A close frame
 	// may stand between fragments, a further message may not.
 	errCutShort = errors.New("message cut short by closing")
@@ -44,6 +45,9 @@ type outFrame struct {
 	tail []byte
 	buf  *frameBuf
 	req  *request
+	// most, if set, makes the frame one that may be lost: it is refused where
+	// more bytes than that of its kind wait already.
+	most int
 }
 
 func (f *outFrame) size() int { return len(f.head) + len(f.body) + len(f.tail) }
@@ -68,6 +72,9 @@ type socket struct {
 	// drained, if set, is called without locks when the queue fell below
 	// bounds.low after it had been above bounds.high.
 	drained func()
+	// caughtUp, if set, is called without locks when the frames that may be lost
+	// became few again after one had been refused.
+	caughtUp func()
 
 	inline *inline // nil where it can't be done
 
@@ -75,6 +82,8 @@ type socket struct {
 	queue     []outFrame
 	rest      []byte // what is left of a frame that was written in part
 	bytes     int    // of the frames in queue and of the one being written
+	loose     int    // of them, those of frames that may be lost
+	behind    bool   // one of these was refused
 	limit     int    // bytes that the queue may hold beside one frame
 	writing   bool
 	high      bool
@@ -147,7 +156,12 @@ func (k *socket) send(f outFrame) error {
 		k.mu.Unlock()
 		return errClosed
 	}
-	if k.bytes > 0 && k.bytes+f.size() > k.limit {
+	if f.most > 0 && k.loose > 0 && k.loose+f.size() > f.most {
+		k.behind = true
+		k.mu.Unlock()
+		return errBehind
+	}
+	if waiting := k.bytes - k.loose; f.most == 0 && waiting > 0 && waiting+f.size() > k.limit {
 		k.mu.Unlock()
 		return fmt.Errorf("%d bytes waiting to be written: %w", k.bytes, errTooBig)
 	}
@@ -158,6 +172,9 @@ func (k *socket) send(f outFrame) error {
 		return nil
 	}
 	k.bytes += f.size()
+	if f.most > 0 {
+		k.loose += f.size()
+	}
 	k.high = k.high || k.bytes > k.srv.bounds.high
 	k.queue = append(k.queue, f)
 	k.kick()
@@ -215,6 +232,14 @@ func (k *socket) busy() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.high
+}
+
+// isBehind says whether a frame that may be lost was refused, and caughtUp is
+// still to come.
+func (k *socket) isBehind() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.behind
 }
 
 // kick starts the writer if there is none. Called with the lock held.
@@ -297,7 +322,7 @@ func (k *socket) drop() {
 	for i := range k.queue {
 		k.srv.buffers.release(k.queue[i].buf)
 	}
-	k.queue, k.bytes = nil, 0
+	k.queue, k.bytes, k.loose, k.behind = nil, 0, 0, false
 }
 
 // hasty says whether the message being written is to be cut short.
@@ -374,6 +399,13 @@ func (k *socket) write() {
 		if drained {
 			k.high = false
 		}
+		if f.most > 0 {
+			k.loose = max(0, k.loose-f.size())
+		}
+		caughtUp := k.behind && k.loose <= k.srv.bounds.streams/2
+		if caughtUp {
+			k.behind = false
+		}
 		k.mu.Unlock()
 		if errors.Is(err, errCutShort) {
 			k.mu.Lock()
@@ -387,6 +419,9 @@ func (k *socket) write() {
 		}
 		if drained && k.drained != nil {
 			k.drained()
+		}
+		if caughtUp && k.caughtUp != nil {
+			k.caughtUp()
 		}
 	}
 }
