@@ -19,10 +19,19 @@ type connection struct {
 	dead  chan struct{} // closed when the link is over
 	tasks sync.WaitGroup
 
+	streams *streams
+
 	mu      sync.Mutex
-	waiting map[string]chan wire.Envelope
+	waiting map[string]waiter
 	closing bool  // no new task
 	err     error // why it is over
+}
+
+// waiter waits for an answer. The reader first calls arrived, if set, before it
+// reads on: what belongs to the answer and comes after it then finds its place.
+type waiter struct {
+	answer  chan wire.Envelope
+	arrived func(*connection, wire.Envelope)
 }
 
 // dial opens the operator WebSocket.
@@ -38,7 +47,7 @@ func (c *Client) dial(ctx context.Context) (*connection, error) {
 	case err != nil:
 		return nil, c.linkFailure(ctx, err)
 	}
-	live := &connection{link: conn, dead: make(chan struct{}), waiting: make(map[string]chan wire.Envelope)}
+	live := &connection{link: conn, dead: make(chan struct{}), streams: c.sock.streams, waiting: make(map[string]waiter)}
 	live.tasks.Go(live.read)
 	return live, nil
 }
@@ -77,15 +86,25 @@ func (c *connection) read() {
 			return
 		}
 		env, err := wire.DecodeEnvelope(frame)
-		if err != nil || !terminal(env.Type) {
+		if err != nil {
+			continue
+		}
+		if env.Type == wire.TStreamData {
+			c.streams.take(env)
+			continue
+		}
+		if !terminal(env.Type) {
 			continue
 		}
 		c.mu.Lock()
-		answer := c.waiting[env.ID]
+		w := c.waiting[env.ID]
 		delete(c.waiting, env.ID)
 		c.mu.Unlock()
-		if answer != nil {
-			answer <- env // room for one, and the id is gone now
+		if w.answer != nil {
+			if w.arrived != nil {
+				w.arrived(c, env)
+			}
+			w.answer <- env // room for one, and the id is gone now
 		}
 	}
 }
@@ -101,17 +120,11 @@ func terminal(t wire.Type) bool {
 }
 
 // roundTrip sends a message and waits for the answer with its id.
-func (c *connection) roundTrip(ctx context.Context, m wire.Message, limit time.Duration) (wire.Envelope, error) {
+func (c *connection) roundTrip(ctx context.Context, m wire.Message, limit time.Duration, arrived func(*connection, wire.Envelope)) (wire.Envelope, error) {
 	answer := make(chan wire.Envelope, 1)
 	c.mu.Lock()
-	c.waiting[m.ID] = answer
+	c.waiting[m.ID] = waiter{answer, arrived}
 	c.mu.Unlock()
-	defer func() {
-		c.mu.Lock()
-		delete(c.waiting, m.ID)
-		c.mu.Unlock()
-	}()
-
 	var begun atomic.Bool // it has begun to leave
 	c.send(ctx, m, &begun)
 	timer := time.NewTimer(limit)
@@ -120,19 +133,25 @@ func (c *connection) roundTrip(ctx context.Context, m wire.Message, limit time.D
 	case env := <-answer:
 		return env, nil
 	case <-ctx.Done():
-		return wire.Envelope{}, ctx.Err()
+		return c.abandon(m.ID, answer, func() error { return ctx.Err() })
 	case <-timer.C:
-		return wire.Envelope{}, errNoAnswer
+		return c.abandon(m.ID, answer, func() error { return errNoAnswer })
 	case <-c.dead:
+		return c.abandon(m.ID, answer, func() error { return &lostError{begun.Load(), c.err} })
 	}
-	select {
-	case env := <-answer: // it came just before the end
-		return env, nil
-	default:
-	}
+}
+
+// abandon gives up waiting, unless the reader has the answer in its hands.
+func (c *connection) abandon(id string, answer chan wire.Envelope, why func() error) (wire.Envelope, error) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	return wire.Envelope{}, &lostError{begun.Load(), c.err}
+	_, waits := c.waiting[id]
+	delete(c.waiting, id)
+	if waits {
+		defer c.mu.Unlock()
+		return wire.Envelope{}, why()
+	}
+	c.mu.Unlock()
+	return <-answer, nil
 }
 
 // send has m sent. Bulk is sent by a goroutine of the connection, so that

@@ -49,26 +49,6 @@ func (s *Session) Hardware(ctx context.Context, op wire.HardwareOp, dst any) (Ha
 // Hold says whether an operation keeps its device after it, until Release.
 type Hold bool
 
-// SerialWrite writes to a serial port.
-func (s *Session) SerialWrite(ctx context.Context, device string, args wire.SerialWrite, hold Hold) (wire.SerialWritten, error) {
-	return operate[wire.SerialWritten](ctx, s, device, wire.OpSerialWrite, args, hold)
-}
-
-// SerialRead reads from a serial port until a size, a pattern or a timeout.
-func (s *Session) SerialRead(ctx context.Context, device string, args wire.SerialRead, hold Hold) (wire.SerialData, error) {
-	return operate[wire.SerialData](ctx, s, device, wire.OpSerialRead, args, hold)
-}
-
-// SerialTransact writes to a serial port and reads the answer.
-func (s *Session) SerialTransact(ctx context.Context, device string, args wire.SerialTransact, hold Hold) (wire.SerialData, error) {
-	return operate[wire.SerialData](ctx, s, device, wire.OpSerialTransact, args, hold)
-}
-
-// SerialControl sets and reads the modem lines of a serial port.
-func (s *Session) SerialControl(ctx context.Context, device string, args wire.SerialControl, hold Hold) (wire.SerialLines, error) {
-	return operate[wire.SerialLines](ctx, s, device, wire.OpSerialControl, args, hold)
-}
-
 // Release gives a held device back.
 func (s *Session) Release(ctx context.Context, device string) error {
 	_, err := s.Hardware(ctx, wire.HardwareOp{Device: device, Op: wire.OpRelease}, nil)
@@ -83,4 +63,24 @@ func operate[Result any](ctx context.Context, s *Session, device, op string, arg
 	}
 	_, err = s.Hardware(ctx, wire.HardwareOp{Device: device, Op: op, Args: raw, Hold: bool(hold)}, &out)
 	return out, err
+}
+
+// look does an operation that opens a stream.
+func look[Result any](ctx context.Context, s *Session, device, op string, args any) (*Stream, Result, error) {
+	var out Result
+	raw, err := json.Marshal(args)
+	if err != nil {
+		return nil, out, wire.Errorf(wire.InvalidArgument, "%s: %v", op, err)
+	}
+	st, answer, err := s.Watch(ctx, wire.HardwareOp{Device: device, Op: op, Args: raw})
+	if err != nil {
+		return nil, out, err
+	}
+	if err := unreadable(json.Unmarshal(answer.Result, &out)); err != nil {
+		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+		defer cancel()
+		_ = st.Close(bounded)
+		return nil, out, err
+	}
+	return st, out, nil
 }

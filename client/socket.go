@@ -25,6 +25,8 @@ type socket struct {
 	next   atomic.Uint64
 	slots  chan struct{} // one for each request under way
 
+	streams *streams
+
 	ctx    context.Context // ends with close
 	cancel context.CancelFunc
 
@@ -57,7 +59,7 @@ func newSocket(dial func(context.Context) (*connection, error), log *slog.Logger
 	return &socket{
 		dial: dial, log: log, ctx: ctx, cancel: cancel,
 		prefix: "op-" + hex.EncodeToString(random[:]) + "-",
-		slots:  make(chan struct{}, maxOutstanding),
+		slots:  make(chan struct{}, maxOutstanding), streams: newStreams(),
 	}
 }
 
@@ -69,6 +71,9 @@ type request struct {
 	payload any
 	timeout time.Duration // the relay's deadline for it
 	sending func(n int)   // told of payload bytes as they leave; may be nil
+	// arrived is called by the reader with an answer of the right type before it
+	// reads on; may be nil. It must not wait.
+	arrived func(*connection, []byte)
 }
 
 // do sends r and waits for its answer, whose payload is returned. It repeats r
@@ -98,13 +103,16 @@ func (s *socket) do(ctx context.Context, r request) ([]byte, error) {
 	}
 }
 
+// newID makes an id that no other operator's request has.
+func (s *socket) newID() string { return s.prefix + strconv.FormatUint(s.next.Add(1), 10) }
+
 func (s *socket) once(ctx context.Context, r request) ([]byte, error) {
 	conn, err := s.connect(ctx)
 	if err != nil {
 		return nil, err
 	}
 	m := wire.Message{
-		Type: r.method.Request, ID: s.prefix + strconv.FormatUint(s.next.Add(1), 10),
+		Type: r.method.Request, ID: s.newID(),
 		SessionID: r.session, TargetMachine: r.machine, Payload: r.payload,
 	}
 	if bulk, ok := r.payload.(wire.Streamer); ok {
@@ -116,7 +124,15 @@ func (s *socket) once(ctx context.Context, r request) ([]byte, error) {
 			m.Payload = counted{bulk, r.sending}
 		}
 	}
-	env, err := conn.roundTrip(ctx, m, r.timeout+backstop)
+	var arrived func(*connection, wire.Envelope)
+	if r.arrived != nil {
+		arrived = func(c *connection, env wire.Envelope) {
+			if env.Type == r.method.Response {
+				r.arrived(c, env.Payload)
+			}
+		}
+	}
+	env, err := conn.roundTrip(ctx, m, r.timeout+backstop, arrived)
 	if errors.Is(err, errNoAnswer) {
 		code := wire.OpUnconfirmed
 		if r.method.Repeatable {
@@ -232,6 +248,7 @@ func (s *socket) close() {
 	live, d := s.live, s.dialing
 	s.mu.Unlock()
 	s.cancel()
+	s.streams.close()
 	if d != nil {
 		<-d.done
 	}

@@ -78,6 +78,8 @@ func (m *Memory) Answer(env wire.Envelope, root string) (wire.Type, any, error) 
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch env.Type {
+	case wire.TPing:
+		return wire.TPong, wire.Empty{}, nil
 	case wire.TFileStat:
 		return run(env, wire.TFileStatResponse, func(q wire.FileStat) (any, error) { return m.stat(root, q) })
 	case wire.TFileList:

@@ -18,6 +18,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"farhand/client"
+	"farhand/stream"
 	"farhand/wire"
 )
 
@@ -50,6 +51,9 @@ type Relay struct {
 	Device    *Memory                                           // the machine
 	Handle    Handler                                           // before Device, unless it is nil; ErrPass leaves it to Device
 	Refuse    func(r *http.Request) (status int, e *wire.Error) // before everything, unless it is nil
+	// Streams are the machine's. A Handler opens one and answers with its id
+	// anywhere in the payload; it flows once that answer has left.
+	Streams *stream.Hub
 
 	mu       sync.Mutex
 	calls    []string
@@ -57,7 +61,8 @@ type Relay struct {
 	sessions []client.SessionInfo
 	tokens   []client.Token
 	claims   []client.Claim
-	sockets  map[*websocket.Conn]bool
+	sockets  map[*websocket.Conn]*sender
+	hotplug  []*stream.Stream
 	next     int
 }
 
@@ -102,7 +107,8 @@ func fresh() *Relay {
 		Audit:   client.AuditReport{OK: true, Seq: 42, HMAC: strings.Repeat("ab", 32), Problems: []string{}, Anchor: &wire.Anchor{Seq: 41, HMAC: strings.Repeat("cd", 32)}},
 		Device:  NewDevice(),
 		bodies:  make(map[string]json.RawMessage),
-		sockets: make(map[*websocket.Conn]bool),
+		sockets: make(map[*websocket.Conn]*sender),
+		Streams: stream.NewHub(stream.HubOptions{}),
 	}
 }
 
@@ -111,6 +117,7 @@ func (r *Relay) stop() {
 	r.Cut()
 	r.CloseClientConnections()
 	r.Close()
+	r.Streams.Close()
 }
 
 // Cut breaks every operator's WebSocket without a word.
