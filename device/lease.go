@@ -260,6 +260,7 @@ func (ls *Leases) take(ctx context.Context, key Key, h Holder) (*Lease, error) {
 			return l, nil
 		case !l.ended && l.holder.Session == h.Session:
 			l.uses++
+			l.parked = false // from now on, not only from its turn on: nobody may take it over
 			l.stopTimer()
 			ls.mu.Unlock()
 			return l, nil

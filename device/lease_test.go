@@ -143,6 +143,31 @@ func TestLingeringState(t *testing.T) {
 	})
 }
 
+// TestTakenUpAgain is a session that comes back to its lingering device, and
+// another that wants it before the first one's operation has begun.
+func TestTakenUpAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ls := NewLeases(LeaseOptions{Linger: time.Second})
+		defer ls.Close()
+		l, _, end := begin(t, ls, alice)
+		state := &counter{}
+		l.SetState(state)
+		l.Linger()
+		end(false)
+		again, err := ls.take(t.Context(), l.Key(), alice)
+		if again != l || err != nil {
+			t.Fatalf("taken up again, it is %v %v", again, err)
+		}
+		isBusy(t, ls, bob, "alice")
+		ls.leave(again) // it gave up waiting: the device lingers as before
+		_, _, end = begin(t, ls, bob)
+		if state.closes() != 1 {
+			t.Errorf("taken over, the state was closed %d times", state.closes())
+		}
+		end(false)
+	})
+}
+
 func TestOperationsTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ls := NewLeases(LeaseOptions{})
