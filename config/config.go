@@ -38,11 +38,21 @@ type Config struct {
 	HardwareAllow []string
 	HardwareDeny  []string
 	LeaseIdle     time.Duration
-	LLMEnabled    bool
-	LLMURL        *url.URL
-	Sim           bool
-	Limits        Limits
-	LogLevel      slog.Level
+	// Printers are the 3D printers' servers.
+	Printers         []Printer
+	PrinterDiscovery bool
+	LLMEnabled       bool
+	LLMURL           *url.URL
+	Sim              bool
+	Limits           Limits
+	LogLevel         slog.Level
+}
+
+// Printer is the server of a 3D printer.
+type Printer struct {
+	Name    string
+	URL     *url.URL // http or https, with the path prefix if it has one
+	KeyFile string   // has its API key; empty if not configured
 }
 
 // Limits are the owner's own; a platform may lower them, never raise them.
@@ -73,7 +83,9 @@ func build(k *koanf.Koanf, in Input) (Config, error) {
 		HardwareEnabled: k.Bool("hardware.enabled"),
 		HardwareDeny:    k.Strings("hardware.deny"),
 		LLMEnabled:      k.Bool("llm.enabled"),
-		Sim:             k.Bool("sim"),
+
+		PrinterDiscovery: k.Bool("hardware.printer_discovery"),
+		Sim:              k.Bool("sim"),
 	}
 	if k.Exists("hardware.allow") {
 		c.HardwareAllow = append([]string{}, k.Strings("hardware.allow")...)
@@ -82,7 +94,7 @@ func build(k *koanf.Koanf, in Input) (Config, error) {
 		c.DisplayName = in.Hostname
 	}
 	for _, step := range []func(*koanf.Koanf, Input, *Config) error{
-		setPlatform, setTLS, setIDs, setDirs, setLLM, setLimits, setLog,
+		setPlatform, setTLS, setIDs, setDirs, setLLM, setPrinters, setLimits, setLog,
 	} {
 		if err := step(k, in, &c); err != nil {
 			return Config{}, err

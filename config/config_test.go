@@ -148,6 +148,29 @@ func TestDefaultFile(t *testing.T) {
 	}
 }
 
+func TestPrinters(t *testing.T) {
+	c, err := Load(input(t, "[hardware]\nprinters = [\"ender=http://10.0.0.7\", \"voron = https://home.example/octo/\"]\nprinter_keys = [\"voron=~/voron.key\"]\nprinter_discovery = true\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(c.Printers) != 2 || !c.PrinterDiscovery || c.Printers[0].URL.String() != "http://10.0.0.7" || c.Printers[0].KeyFile != "" ||
+		c.Printers[1].Name != "voron" || c.Printers[1].URL.Path != "/octo/" || !strings.HasSuffix(c.Printers[1].KeyFile, "/voron.key") {
+		t.Errorf("printers %+v, discovery %v", c.Printers, c.PrinterDiscovery)
+	}
+	for _, bad := range []string{
+		`printers = ["http://10.0.0.7"]`, `printers = ["a=ftp://x"]`, `printers = ["a=http://user:pw@x"]`, `printers = ["usb-a=http://x"]`,
+		`printers = ["a=http://x", "a=http://y"]`, `printers = ["a b=http://x"]`, `printer_keys = ["a=/k"]`,
+		"printers = [\"a=http://x\"]\nprinter_keys = [\"SECRET0123\"]", "printers = [\"a=http://x\"]\nprinter_keys = [\"a=relative\"]",
+	} {
+		_, err := Load(input(t, "[hardware]\n"+bad+"\n"))
+		if _, ok := errors.AsType[*Error](err); !ok {
+			t.Errorf("%s: %v", bad, err)
+		} else if strings.Contains(err.Error(), "SECRET") || strings.Contains(err.Error(), "pw@") {
+			t.Errorf("%s: the error repeats a secret: %v", bad, err)
+		}
+	}
+}
+
 // Every key must be settable by each of the three ways it is documented for.
 func TestEveryKeyHasEnvAndFlag(t *testing.T) {
 	seen := make(map[string]string)
