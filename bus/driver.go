@@ -1,8 +1,3 @@
-// Package bus is the families of I2C and SPI: their buses as the kernel's
-// i2c-dev and spidev modules offer them.
-//
-// A bus is known by its number. Unlike others it is no accident of discovery:
-// the device tree gives it (i2c1, spi0), and every guide for a board names it.
 package bus
 
 import (
