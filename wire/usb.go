@@ -243,9 +243,9 @@ type USBWatch struct {
 
 // USBWatching is the result of USB_WATCH.
 type USBWatching struct {
-	Stream    string `json:"stream"`
-	Interface int    `json:"interface"`
-	Endpoint  int    `json:"endpoint"`
+	Opened
+	Interface int `json:"interface"`
+	Endpoint  int `json:"endpoint"`
 }
 
 // USBPacket is a record of USB_WATCH.
