@@ -23,6 +23,7 @@ const (
 	OpPreflightFailed = "DAEMON_PREFLIGHT_FAILED"  // reason
 	OpPairingStarted  = "PAIRING_STARTED"          //
 	OpPaired          = "PAIRED"                   //
+	OpStreamEnd       = "STREAM_END"               // stream, device, op, reason, bytes_sent
 	OpGrantsChanged   = "GRANTS_CHANGED"           //
 	OpRotated         = "AUDIT_ROTATED"            // previous_file, previous_seq, previous_hmac
 	OpRecovered       = "AUDIT_RECOVERED"          // what a crash left was set aside: torn_bytes, saved_as

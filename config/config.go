@@ -38,6 +38,8 @@ type Config struct {
 	HardwareAllow []string
 	HardwareDeny  []string
 	LeaseIdle     time.Duration
+	Actuators     []string // patterns of DEVICE#LINE that are switched off when nobody holds them
+	StreamMemory  int      // bytes of all rings together
 	// Printers are the 3D printers' servers.
 	Printers         []Printer
 	PrinterDiscovery bool
@@ -82,6 +84,7 @@ func build(k *koanf.Koanf, in Input) (Config, error) {
 		ShellEnabled:    k.Bool("shell.enabled"),
 		HardwareEnabled: k.Bool("hardware.enabled"),
 		HardwareDeny:    k.Strings("hardware.deny"),
+		Actuators:       k.Strings("hardware.actuators"),
 		LLMEnabled:      k.Bool("llm.enabled"),
 
 		PrinterDiscovery: k.Bool("hardware.printer_discovery"),
@@ -248,6 +251,7 @@ func setLimits(k *koanf.Koanf, _ Input, c *Config) error {
 		{"limits.max_file_size_bytes", 1, 1 << 40},
 		{"limits.command_timeout_seconds", 0.001, 86400},
 		{"limits.max_commands_per_minute", 1, 100000},
+		{"limits.stream_memory_bytes", 1 << 20, 1 << 40},
 		{"hardware.lease_idle_seconds", 0.001, 86400},
 	} {
 		if v := k.Float64(l.key); !(v >= l.min && v <= l.max) {
@@ -261,6 +265,7 @@ func setLimits(k *koanf.Koanf, _ Input, c *Config) error {
 		CommandsPerMinute: k.Int("limits.max_commands_per_minute"),
 	}
 	c.LeaseIdle = seconds(k.Float64("hardware.lease_idle_seconds"))
+	c.StreamMemory = k.Int("limits.stream_memory_bytes")
 	return nil
 }
 

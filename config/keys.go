@@ -55,6 +55,7 @@ func Keys() []Key {
 		{"hardware.enabled", boolean, true, "list and drive what is wired to this machine"},
 		{"hardware.allow", list, nil, "glob patterns of device ids that may be used (default: all)"},
 		{"hardware.deny", list, nil, "glob patterns of device ids that are hidden, over allow"},
+		{"hardware.actuators", list, nil, "glob patterns DEVICE#LINE (gpio:*#GPIO17) of outputs that go off when nobody holds them"},
 		{"hardware.lease_idle_seconds", number, 300.0, "a held device is given back after this long without an operation"},
 		{"hardware.printers", list, nil, "3D printers as name=url of their OctoPrint or Moonraker, path prefix and all"},
 		{"hardware.printer_keys", list, nil, "files with their API keys as name=path; without one PRINTER_JOIN asks the owner"},
@@ -66,6 +67,7 @@ func Keys() []Key {
 		{"limits.max_file_size_bytes", integer, 10485760, "largest file or answer, bytes"},
 		{"limits.command_timeout_seconds", number, 30.0, "longest command, seconds"},
 		{"limits.max_commands_per_minute", integer, 60, "commands started in any 60 seconds"},
+		{"limits.stream_memory_bytes", integer, 33554432, "what all open streams may keep for a receiver that is away, bytes"},
 		{"log_level", text, "info", "debug, info, warn or error"},
 	}
 	sort.Slice(keys, func(i, j int) bool { return keys[i].Name < keys[j].Name })

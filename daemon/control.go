@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"maps"
 
 	"farhand/audit"
 	"farhand/device"
@@ -12,10 +13,12 @@ import (
 // controlMethods are what the control socket serves beyond browsing and
 // sessions, which are the shim's own.
 func (d *daemon) controlMethods() shim.Table {
-	return shim.Table{
+	t := shim.Table{
 		wire.THardwareListRequest: {Handle: shim.Unary(d.listHardware)},
 		wire.TAuditVerifyRequest:  {Handle: shim.Unary(d.verifyAudit)},
 	}
+	maps.Copy(t, d.streamMethods())
+	return t
 }
 
 // listHardware reads the devices anew and lists those of the granted families
@@ -28,10 +31,16 @@ func (d *services) listHardware(ctx context.Context, c *shim.Call, r wire.Hardwa
 	if err := d.registry.Refresh(ctx); err != nil {
 		return nil, err
 	}
-	granted, policy := c.Granted(), c.Policy()
+	if r.Watch {
+		// From before the list, or what happens in between would go unsaid.
+		var err error
+		if answer.Stream, err = d.watchHardware(c, r, d.registry.Subscribe()); err != nil {
+			return nil, err
+		}
+	}
+	visible := d.visible(c, r.Type)
 	for _, x := range d.registry.List() {
-		family := wire.HardwareCapability(x.Type)
-		if r.Type != nil && x.Type != *r.Type || !granted.Has(family) || policy.Capability(family) != nil || policy.Device(x.ID, "") != nil {
+		if !visible(x) {
 			continue
 		}
 		if len(answer.Devices) == maxListed {

@@ -2,33 +2,54 @@ package daemon
 
 import (
 	"testing"
+	"time"
 
 	"farhand/device"
 )
 
-func TestHoldsFollowTheLease(t *testing.T) {
-	var h holds
-	held := 0
-	hold := func() func() { held++; return func() { held-- } }
-	lease := func(session, id string) device.LeaseInfo {
-		return device.LeaseInfo{Key: device.Key{Device: id}, Holder: device.Holder{Session: session}}
+// counted is a session that counts how often it is held.
+type counted struct {
+	held int
+	last time.Time
+}
+
+func (c *counted) Hold() func() { c.held++; return func() { c.held-- } }
+
+func (c *counted) LastFrame() time.Time { return c.last }
+
+func TestSessionsAreHeldWhileTheyHold(t *testing.T) {
+	var l live
+	a, b := &counted{last: time.Now()}, &counted{}
+	l.add("a", a)
+	l.add("b", b)
+	lease := func(session, id, part string) device.LeaseInfo {
+		return device.LeaseInfo{Key: device.Key{Device: id, Part: part}, Holder: device.Holder{Session: session}}
 	}
-	h.add("a", "serial:x", hold)
-	h.add("a", "serial:x", hold) // held once, however often it is said
-	h.add("a", "serial:y", hold)
-	h.add("b", "serial:z", hold)
-	if held != 3 {
-		t.Errorf("%d held, want 3", held)
+	l.held(lease("a", "gpio:x", "17"))
+	l.held(lease("a", "gpio:x", "17")) // held once, however often it is said
+	l.held(lease("a", "gpio:x", "18"))
+	l.held(lease("b", "serial:z", ""))
+	l.held(lease("nobody", "serial:z", ""))
+	if a.held != 2 || b.held != 1 {
+		t.Errorf("held %d and %d times, want 2 and 1", a.held, b.held)
 	}
-	h.end(lease("a", "serial:x"))
-	h.end(lease("a", "serial:x"))
-	h.end(lease("c", "serial:z"))
-	if held != 2 {
-		t.Errorf("%d held, want 2", held)
+	l.ended(lease("a", "gpio:x", "17"))
+	l.ended(lease("a", "gpio:x", "17"))
+	l.ended(lease("c", "serial:z", ""))
+	if a.held != 1 || b.held != 1 {
+		t.Errorf("held %d and %d times, want 1 and 1", a.held, b.held)
 	}
-	h.end(lease("a", "serial:y"))
-	h.end(lease("b", "serial:z"))
-	if held != 0 || len(h.release) != 0 {
-		t.Errorf("%d held, %d remembered, want none", held, len(h.release))
+	if l.lastFrame("a") != a.last || !l.lastFrame("c").IsZero() {
+		t.Error("a session's last frame is another's")
+	}
+	l.remove("a", b) // an older session's end
+	if l.lastFrame("a") != a.last {
+		t.Error("a session was forgotten for another's end")
+	}
+	l.remove("a", a)
+	l.ended(lease("a", "gpio:x", "18"))
+	l.ended(lease("b", "serial:z", ""))
+	if a.held+b.held != 0 || len(l.release) != 0 {
+		t.Errorf("held %d times, %d remembered, want none", a.held+b.held, len(l.release))
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"farhand/llm"
 	"farhand/shell"
 	"farhand/shim"
+	"farhand/stream"
 	"farhand/wire"
 )
 
@@ -37,6 +38,7 @@ func (d *services) openSession(_ context.Context, s *shim.Session) (shim.Table, 
 	}
 	x := &session{Session: s, d: d, root: root}
 	if d.leases != nil {
+		d.live.add(s.ID(), s)
 		x.forget = s.OnPolicy(x.endForbidden)
 	}
 	return x.methods(), x, nil
@@ -47,8 +49,9 @@ func (s *session) endForbidden(p *grant.Policy) {
 	ctx, cancel := context.WithTimeout(context.Background(), leaseCloseTime)
 	defer cancel()
 	_, err := s.d.leases.EndWhere(ctx, errGrantRevoked, func(l device.LeaseInfo) bool {
-		return l.Holder.Session == s.ID() && (p.Capability(family(l.Device)) != nil || p.Device(l.Device, "") != nil)
+		return l.Holder.Session == s.ID() && (p.Capability(family(l.Device)) != nil || p.Line(l.Device, l.Op, l.Names) != nil)
 	})
+	s.d.endForbiddenStreams(s.ID(), p)
 	if err != nil {
 		s.d.log.Warn("a device that is no longer allowed was not given back in time", "session", s.ID(), "error", err)
 	}
@@ -71,6 +74,8 @@ func (s *session) Close() error {
 		ctx, cancel := context.WithTimeout(context.Background(), leaseCloseTime)
 		defer cancel()
 		err = errors.Join(err, s.d.leases.ReleaseAll(ctx, s.ID()))
+		s.d.streams.EndWhere(stream.ReasonSessionEnded, func(i stream.Info) bool { return i.Session == s.ID() })
+		s.d.live.remove(s.ID(), s.Session)
 	}
 	return err
 }
@@ -79,7 +84,7 @@ func (s *session) Close() error {
 const leaseCloseTime = 2 * time.Second
 
 func (s *session) methods() shim.Table {
-	return shim.Table{
+	t := shim.Table{
 		wire.TFileStat:   {Handle: shim.Unary(s.stat), Quick: true},
 		wire.TFileRead:   {Handle: shim.Unary(s.read), Quick: true},
 		wire.TFileList:   {Handle: shim.Unary(s.list), Quick: true},
@@ -93,6 +98,8 @@ func (s *session) methods() shim.Table {
 		wire.THardwareListRequest: {Handle: shim.Unary(s.d.listHardware)},
 		wire.THardwareOp:          {Handle: shim.Unary(s.hardware), Lane: s.hardwareLane},
 	}
+	maps.Copy(t, s.d.streamMethods())
+	return t
 }
 
 func (s *session) stat(ctx context.Context, c *shim.Call, r wire.FileStat) (any, error) {
@@ -253,17 +260,28 @@ func (s *session) hardware(ctx context.Context, c *shim.Call, r wire.HardwareOp)
 		if t.Device == "" {
 			t.Device = id
 		}
-		return []audit.Field{
+		fields := []audit.Field{
 			audit.String("device", t.Device), audit.String("op", r.Op), audit.Bool("hold", r.Hold),
 			audit.Int("bytes_out", t.BytesOut), audit.Int("bytes_in", t.BytesIn),
 		}
+		if len(t.Parts) > 0 {
+			fields = append(fields, audit.Strings("lines", t.Parts))
+		}
+		return fields
 	}
 	// Even reading takes bytes away from whoever reads next, so every
 	// operation is recorded before it happens.
 	return change(s, c, "", details(device.Trace{}), func() (any, []audit.Field, error) {
-		answer, t, err := s.d.dispatch.Do(ctx, device.Caller{Session: s.ID(), Holder: s.Holder(), Allow: s.allowDevice}, r)
-		if err == nil && r.Hold && r.Op != wire.OpRelease {
-			s.d.holdSession(s.ID(), answer.Device, s.Hold)
+		by := device.Caller{
+			Session: s.ID(), Holder: s.Holder(), Owner: s.Owner(), Streams: c.Granted().Has(wire.Streams),
+			Allow: func(id, op string, parts []device.Part) error {
+				c.Recheck(func(p *grant.Policy) error { return s.allowed(p, id, op, parts) })
+				return s.allowed(s.Policy(), id, op, parts)
+			},
+		}
+		answer, t, err := s.d.dispatch.Do(ctx, by, r)
+		if err == nil {
+			s.d.begin(c, answer.Result)
 		}
 		return answer, details(t), err
 	})
@@ -281,15 +299,15 @@ func (s *session) hardwareLane(c *shim.Call) string {
 	return s.d.dispatch.CanonicalID(name.Device)
 }
 
-// allowDevice is asked before a device is touched: the family must be granted
-// on this socket, and no ceiling may forbid the device or the operation.
-func (s *session) allowDevice(id, op string, parts []device.Part) error {
+// allowed is asked before a device is touched, and again when the policy changes
+// meanwhile: the family must be granted on this socket, and no ceiling may forbid
+// the device, the line or the operation.
+func (s *session) allowed(policy *grant.Policy, id, op string, parts []device.Part) error {
 	need := family(id)
 	if !s.Granted().Has(need) {
 		return wire.Errorf(wire.CapabilityNotGranted, "%s is not granted", need).
 			With("capability", string(need)).With("required_capability", string(need)).With("device", id)
 	}
-	policy := s.Policy()
 	if err := policy.Capability(need); err != nil {
 		return err
 	}

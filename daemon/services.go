@@ -25,6 +25,7 @@ import (
 	"farhand/llm"
 	"farhand/shell"
 	"farhand/sim"
+	"farhand/stream"
 	"farhand/wire"
 )
 
@@ -43,7 +44,9 @@ type services struct {
 	registry  *device.Registry
 	leases    *device.Leases     // nil: hardware is off
 	dispatch  *device.Dispatcher // nil: hardware is off
-	holds     holds
+	streams   *stream.Hub        // nil: hardware is off
+	hotplug   hotplug
+	live      live
 	ceiling   wire.Ceiling
 
 	closers []io.Closer
@@ -228,9 +231,12 @@ func (d *services) openHardware(ctx context.Context, o Options) error {
 	if bench != nil {
 		bench.Serial.OnChange(d.registry.Changed)
 	}
-	d.leases = device.NewLeases(device.LeaseOptions{Idle: o.Config.LeaseIdle, OnEnd: d.holds.end, Log: o.Log})
-	d.closers = append(d.closers, d.leases)
-	d.dispatch = device.NewDispatcher(d.registry, d.leases, nil)
+	d.streams = stream.NewHub(stream.HubOptions{Memory: o.Config.StreamMemory, Idle: o.Config.LeaseIdle, OnEnd: d.streamEnded, Log: o.Log})
+	d.leases = device.NewLeases(device.LeaseOptions{
+		Idle: o.Config.LeaseIdle, OnHold: d.live.held, OnEnd: d.live.ended, LastFrame: d.live.lastFrame, Log: o.Log,
+	})
+	d.closers = append(d.closers, &d.hotplug, d.streams, d.leases) // streams end with their leases, for the leases' reason
+	d.dispatch = device.NewDispatcher(d.registry, d.leases, d.streams)
 	return d.registry.Refresh(ctx)
 }
 
@@ -257,7 +263,7 @@ func (d *services) capabilities() wire.Capabilities {
 		caps = append(caps, wire.LocalLLM)
 	}
 	if d.dispatch != nil {
-		caps = append(caps, wire.HardwareSerial, wire.HardwareUSB, wire.HardwareGPIO, wire.HardwareI2C, wire.HardwareSPI, wire.HardwarePrinter)
+		caps = append(caps, wire.Streams, wire.HardwareSerial, wire.HardwareUSB, wire.HardwareGPIO, wire.HardwareI2C, wire.HardwareSPI, wire.HardwarePrinter)
 	}
 	return caps
 }

@@ -173,7 +173,7 @@ func (d *Dispatcher) run(ctx context.Context, r *Request, s Service, parts []Par
 			leases[i] = leases[order[n-1]]
 			continue
 		}
-		lease, next, done, err := d.leases.Begin(opCtx, Key{r.Device.ID, parts[i].Key}, r.Op, holder)
+		lease, next, done, err := d.leases.Begin(opCtx, Key{r.Device.ID, parts[i].Key}, r.Op, holder, parts[i].names()...)
 		if err != nil {
 			end(false)
 			return nil, err

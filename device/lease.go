@@ -47,8 +47,8 @@ type LeaseOptions struct {
 	// free. 0 means DefaultLinger, below 0 none.
 	Linger time.Duration
 	// OnHold is told when a lease is kept beyond its operation for the first
-	// time, and OnEnd when such a lease is over and its device free. Neither must
-	// block.
+	// time, and OnEnd when such a lease is over, just before its device is free.
+	// Neither must block or call back.
 	OnHold, OnEnd func(LeaseInfo)
 	// LastFrame is when the last frame of a session came: what renews a
 	// dead-man's time. nil: only Begin does.
@@ -100,6 +100,8 @@ type Lease struct {
 	uses    int    // operations running or waiting
 	op      string // the one that is running
 	timer   *time.Timer
+	heldBy  string        // the last operation that kept it
+	names   []string      // what a grant may call the part
 	began   time.Time     // the last operation
 	deadman time.Duration // 0: none
 	watch   *time.Timer   // for the dead-man
@@ -136,7 +138,7 @@ func (l *Lease) Context() context.Context { return l.ctx }
 func (l *Lease) Hold() {
 	l.set.mu.Lock()
 	defer l.set.mu.Unlock()
-	l.held = true
+	l.held, l.heldBy = true, l.op
 }
 
 // Keep keeps the lease, whatever else happens, until done is called or it is
@@ -216,7 +218,7 @@ func (l *Lease) Held() bool {
 // a later false doesn't undo. The context that it returns ends early, with the
 // reason as its cause, if the lease does. If another session has the device
 // the error is HARDWARE_BUSY with details.holder.
-func (ls *Leases) Begin(ctx context.Context, key Key, op string, h Holder) (*Lease, context.Context, func(hold bool), error) {
+func (ls *Leases) Begin(ctx context.Context, key Key, op string, h Holder, names ...string) (*Lease, context.Context, func(hold bool), error) {
 	l, err := ls.take(ctx, key, h)
 	if err != nil {
 		return nil, nil, nil, err
@@ -230,7 +232,7 @@ func (ls *Leases) Begin(ctx context.Context, key Key, op string, h Holder) (*Lea
 		ls.leave(l)
 		return nil, nil, nil, context.Cause(l.ctx)
 	}
-	if err := ls.start(l, op); err != nil {
+	if err := ls.start(l, op, names); err != nil {
 		ls.finish(l, false)
 		return nil, nil, nil, err
 	}
@@ -296,13 +298,13 @@ func (ls *Leases) newLease(key Key, h Holder) *Lease {
 }
 
 // start is called with the turn.
-func (ls *Leases) start(l *Lease, op string) error {
+func (ls *Leases) start(l *Lease, op string, names []string) error {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	if l.ended {
 		return context.Cause(l.ctx)
 	}
-	l.op, l.parked, l.began = op, false, time.Now()
+	l.op, l.parked, l.began, l.names = op, false, time.Now(), names
 	return nil
 }
 
@@ -310,6 +312,9 @@ func (ls *Leases) start(l *Lease, op string) error {
 func (ls *Leases) finish(l *Lease, hold bool) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
+	if hold || l.kept > 0 {
+		l.heldBy = l.op
+	}
 	l.op = ""
 	l.held = l.held || hold
 	l.uses--
@@ -392,13 +397,15 @@ func (ls *Leases) end(l *Lease, cause error) {
 		<-l.turn // an operation returns at once when its context ends
 		l.closeState()
 		ls.mu.Lock()
-		delete(ls.byKey, l.key)
 		info := l.info()
 		ls.mu.Unlock()
-		close(l.gone)
 		if info.told && ls.opts.OnEnd != nil {
-			ls.opts.OnEnd(info)
+			ls.opts.OnEnd(info) // before the next may have it
 		}
+		ls.mu.Lock()
+		delete(ls.byKey, l.key)
+		ls.mu.Unlock()
+		close(l.gone)
 	}()
 }
 
@@ -473,9 +480,10 @@ func (ls *Leases) Keep(session string) {
 type LeaseInfo struct {
 	Key
 	Holder Holder
-	Held   bool   // beyond the operation
-	Parked bool   // not in use, only not closed yet
-	Op     string // the operation that runs; empty if none
+	Held   bool     // beyond the operation
+	Parked bool     // not in use, only not closed yet
+	Op     string   // the operation that runs, else the last that kept the device
+	Names  []string // all names of the part; none for a whole device
 
 	told bool
 }
@@ -521,7 +529,8 @@ func (ls *Leases) endDevice(id string, cause error) {
 }
 
 func (l *Lease) info() LeaseInfo {
-	return LeaseInfo{Key: l.key, Holder: l.holder, Held: l.held || l.kept > 0, Parked: l.parked, Op: l.op, told: l.told}
+	op := cmp.Or(l.op, l.heldBy)
+	return LeaseInfo{Key: l.key, Holder: l.holder, Held: l.held || l.kept > 0, Parked: l.parked, Op: op, Names: l.names, told: l.told}
 }
 
 // List is every lease that is in somebody's hand, by device.

@@ -36,6 +36,14 @@ type Part struct {
 	Names []string // what else a grant may call it
 }
 
+// names are all of them: none for a whole device.
+func (p Part) names() []string {
+	if p.Key == "" {
+		return nil
+	}
+	return append([]string{p.Key}, p.Names...)
+}
+
 // Request is one operation as its service sees it.
 type Request struct {
 	Device Descriptor

@@ -14,6 +14,19 @@ import (
 	"farhand/wire"
 )
 
+// takeOneWay takes a message that is never answered, not even if it is refused.
+func (k *socket) takeOneWay(e wire.Envelope) {
+	method, ok := k.table[e.Type]
+	if !ok || k.permit(e.Type, k.policy.Load()) != nil {
+		k.drop("not granted here", e.Type)
+		return
+	}
+	c := &Call{ID: e.ID, Type: e.Type, Payload: e.Payload, Session: k.session, socket: k, method: method, ctx: k.ctx}
+	if _, err := k.handle(c); err != nil {
+		k.drop("can't be read", e.Type)
+	}
+}
+
 // start admits a call and runs it.
 func (k *socket) start(c *Call, r *reader) {
 	c.ctx, c.cancel = context.WithCancelCause(k.ctx)
@@ -136,6 +149,10 @@ func (k *socket) answer(c *Call, result any, err error) {
 	}
 	if err != nil {
 		k.shim.log.Debug("answer not sent", append(k.attr(), "type", string(c.Type), "err", err)...)
+		return
+	}
+	if c.after != nil {
+		c.after()
 	}
 }
 

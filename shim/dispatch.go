@@ -11,6 +11,9 @@ import (
 // receive handles one frame that r has read. An error ends the socket.
 func (k *socket) receive(frame []byte, r *reader) error {
 	e, err := wire.DecodeEnvelope(frame)
+	if k.session != nil {
+		k.session.heardNow()
+	}
 	switch {
 	case e.Type == wire.TSessionRevoked: // needs no answer, so no id either
 		return revokedBy(e)
@@ -26,6 +29,9 @@ func (k *socket) receive(frame []byte, r *reader) error {
 	case k.outstanding(e.ID):
 		k.drop("id is outstanding", e.Type) // two answers for one id would cost the socket
 		return nil
+	case err != nil && !answered(e.Type):
+		k.drop("malformed", e.Type)
+		return nil
 	case err != nil:
 		return k.refuse(e, wire.Errorf(wire.InternalError, "malformed frame").With("reason", "malformed_frame"))
 	}
@@ -39,7 +45,17 @@ func (k *socket) receive(frame []byte, r *reader) error {
 	case wire.TGrantsUpdate:
 		return k.updateGrants(e)
 	}
+	if m, known := wire.MethodOf(e.Type); known && m.OneWay() {
+		k.takeOneWay(e)
+		return nil
+	}
 	return k.request(e, r)
+}
+
+// answered says whether messages of this type are answered, if only by ERROR.
+func answered(t wire.Type) bool {
+	m, known := wire.MethodOf(t)
+	return !known || !m.OneWay()
 }
 
 // request admits a request or refuses it.

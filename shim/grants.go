@@ -33,7 +33,7 @@ func (k *socket) updateGrants(e wire.Envelope) error {
 		return k.refuse(e, wire.Errorf(wire.InternalError, "invalid payload: grants is missing").With("reason", "invalid_payload"))
 	}
 	policy := k.shim.cfg.policy(*update.Grants)
-	k.policy.Store(policy)
+	k.setPolicy(policy)
 	ended := k.cancelRefused(policy)
 	k.begin(func() {
 		if k.session != nil {

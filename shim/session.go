@@ -26,6 +26,8 @@ type Session struct {
 	services io.Closer
 	done     chan struct{} // closed when everything of it has ended
 	current  atomic.Pointer[socket]
+	born     time.Time
+	heard    atomic.Int64 // nanoseconds from born to the last frame
 
 	mu       sync.Mutex
 	last     *view // of the newest socket
@@ -116,6 +118,12 @@ func (s *Session) policyChanged(p *grant.Policy) {
 	}
 }
 
+// LastFrame is when the platform's last frame of any type came in this session,
+// or when it began.
+func (s *Session) LastFrame() time.Time { return s.born.Add(time.Duration(s.heard.Load())) }
+
+func (s *Session) heardNow() { s.heard.Store(int64(time.Since(s.born))) }
+
 // touch notes a real request.
 func (s *Session) touch() {
 	s.mu.Lock()
@@ -140,7 +148,7 @@ func (s *Session) idle() time.Duration {
 func (s *Shim) newSession(parent context.Context, b wire.SessionBinding) (*Session, error) {
 	session := &Session{
 		binding: b, shim: s,
-		done: make(chan struct{}), touched: time.Now(), watchers: make(map[*func(*grant.Policy)]struct{}),
+		done: make(chan struct{}), born: time.Now(), touched: time.Now(), watchers: make(map[*func(*grant.Policy)]struct{}),
 	}
 	session.endpoint = s.newEndpoint(s.cfg.ControlURL+"/"+url.PathEscape(b.SessionID), session)
 	session.ctx, session.cancel = context.WithCancelCause(parent)

@@ -7,8 +7,10 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"farhand/grant"
 	"farhand/wire"
 )
 
@@ -48,7 +50,8 @@ type Shim struct {
 	log     *slog.Logger
 	control Table
 	browser *browser
-	slots   chan struct{} // the machine-wide bound
+	slots   chan struct{}                // the machine-wide bound
+	machine atomic.Pointer[grant.Policy] // of the newest control socket; nil before the first
 
 	mu       sync.Mutex
 	status   Status

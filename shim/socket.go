@@ -51,10 +51,17 @@ func (s *Shim) newSocket(ctx context.Context, conn *link.Conn, session *Session,
 	if session != nil {
 		k.kind, k.table = wire.Data, session.table
 	}
-	k.policy.Store(s.cfg.policy(a.grants))
+	k.setPolicy(s.cfg.policy(a.grants))
 	k.ctx, k.cancel = context.WithCancelCause(ctx)
 	conn.SetGranted(a.granted)
 	return k
+}
+
+func (k *socket) setPolicy(p *grant.Policy) {
+	k.policy.Store(p)
+	if k.session == nil {
+		k.shim.machine.Store(p)
+	}
 }
 
 // serve reads until the socket ends and says why: a *revoked, errHandover, an

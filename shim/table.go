@@ -17,6 +17,9 @@ type Method struct {
 	// for {"ok": true} where the answer is ACK. An error becomes ERROR with its
 	// wire code. The context ends when the socket is gone, the session ends or
 	// the policy no longer allows the call; Handle must return soon after.
+	//
+	// What is never answered (wire.Method.OneWay) runs in the reader, outside
+	// admission: Handle must then be quick, and what it returns goes nowhere.
 	Handle func(ctx context.Context, call *Call) (any, error)
 	// Lane names the queue that a call waits in: calls of one lane run one
 	// after another in the order in which they arrived. Empty, or no Lane at
@@ -57,11 +60,20 @@ type Call struct {
 	cancel  context.CancelCauseFunc
 	done    chan struct{} // closed when the answer has been handed to the writer
 	ended   bool          // no more Emit; guarded by socket.mu
+	after   func()        // once the answer has left; may be nil
 	recheck func(*grant.Policy) error
 }
 
 // Granted is what the socket of the call was granted.
 func (c *Call) Granted() wire.Capabilities { return c.socket.granted }
+
+// PolicyNow is Policy for what outlives the call's socket.
+func (c *Call) PolicyNow() *grant.Policy {
+	if c.Session != nil {
+		return c.Session.Policy()
+	}
+	return c.socket.shim.machine.Load()
+}
 
 // Policy is the four ceilings as they stand now.
 func (c *Call) Policy() *grant.Policy { return c.socket.policy.Load() }
