@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 
@@ -15,6 +16,11 @@ import (
 
 // call makes one request of the management API. in and out may be nil.
 func (c *Client) call(ctx context.Context, method, path string, in, out any) error {
+	return c.callWith(ctx, method, path, nil, in, out)
+}
+
+// callWith is call with more headers.
+func (c *Client) callWith(ctx context.Context, method, path string, more http.Header, in, out any) error {
 	var body io.Reader
 	if in != nil {
 		b, err := json.Marshal(in)
@@ -27,6 +33,7 @@ func (c *Client) call(ctx context.Context, method, path string, in, out any) err
 	if err != nil {
 		return fmt.Errorf("%s %s: %w", method, path, err)
 	}
+	maps.Copy(req.Header, more)
 	c.sign(req.Header)
 	if in != nil {
 		req.Header.Set("Content-Type", "application/json")

@@ -46,11 +46,6 @@ func (c *Client) Revoke(ctx context.Context, machine string) error {
 	return c.call(ctx, http.MethodDelete, "/api/machines/"+escape(machine), nil, nil)
 }
 
-// SetApproval replaces what the owner allows on a machine, at once.
-func (c *Client) SetApproval(ctx context.Context, machine string, allow wire.Ceiling) error {
-	return c.call(ctx, http.MethodPut, "/api/machines/"+escape(machine)+"/approval", allow, nil)
-}
-
 // Root is a directory that a machine offers.
 type Root struct {
 	Name string `json:"name"`

@@ -82,8 +82,8 @@ func (r *Relay) managed(w http.ResponseWriter, q *http.Request, body []byte) {
 		answer(w, struct{}{})
 	case "GET whoami":
 		answer(w, client.Identity{Owner: owner(), Holder: "h-1", Login: true, ExpiresAt: Epoch().Add(30 * 24 * time.Hour)})
-	case "GET machines", "DELETE machines", "POST machines":
-		r.machines(w, q.Method, parts)
+	case "GET machines", "DELETE machines", "POST machines", "PUT machines":
+		r.machines(w, q, parts, body)
 	case "GET approvals", "POST approvals":
 		r.approvals(w, q.Method, parts, body)
 	case "GET tokens", "POST tokens", "DELETE tokens":
@@ -116,7 +116,8 @@ func (r *Relay) find(name string) (int, *wire.Error) {
 	return found, nil
 }
 
-func (r *Relay) machines(w http.ResponseWriter, method string, parts []string) {
+func (r *Relay) machines(w http.ResponseWriter, q *http.Request, parts []string, body []byte) {
+	method := q.Method
 	if len(parts) == 1 {
 		answer(w, map[string]any{"machines": r.Machines})
 		return
@@ -132,6 +133,24 @@ func (r *Relay) machines(w http.ResponseWriter, method string, parts []string) {
 	case method == "DELETE" && what == "":
 		r.Machines = slices.Delete(r.Machines, i, i+1)
 		answer(w, struct{}{})
+	case method == "GET" && what == "grants":
+		g := r.Grants
+		m := r.Machines[i]
+		g.MachineID, g.Name, g.Online, g.Revision, g.Approval = m.ID, m.Name, m.Online, fmt.Sprint(r.revision), m.Approval
+		answer(w, g)
+	case method == "PUT" && what == "approval":
+		var allow wire.Ceiling
+		if json.Unmarshal(body, &allow) != nil {
+			fail(w, 400, wire.Errorf(wire.InvalidArgument, "no ceiling"))
+			return
+		}
+		if tag := q.Header.Get("If-Match"); tag != "" && tag != fmt.Sprintf("%q", fmt.Sprint(r.revision)) {
+			fail(w, 412, wire.Errorf("CONFLICT", "the approval was changed meanwhile: look at it again"))
+			return
+		}
+		r.revision++
+		r.Machines[i].Approval = allow
+		answer(w, r.Machines[i])
 	case !r.Machines[i].Online:
 		fail(w, 503, wire.Errorf(wire.MachineUnreachable, "%s is offline", r.Machines[i].Name))
 	case what == "roots":

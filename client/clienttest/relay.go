@@ -49,6 +49,7 @@ type Relay struct {
 	Roots     []client.Root
 	Audit     client.AuditReport
 	Device    *Memory                                           // the machine
+	Grants    client.Grants                                     // Offered, Effective and Tokens of every machine
 	Handle    Handler                                           // before Device, unless it is nil; ErrPass leaves it to Device
 	Refuse    func(r *http.Request) (status int, e *wire.Error) // before everything, unless it is nil
 	// Streams are the machine's. A Handler opens one and answers with its id
@@ -64,6 +65,7 @@ type Relay struct {
 	sockets  map[*websocket.Conn]*sender
 	hotplug  []*stream.Stream
 	next     int
+	revision int // of all approvals
 }
 
 // ErrPass is a Handler's word that it has nothing to say.
@@ -103,9 +105,11 @@ func fresh() *Relay {
 			SerialSuffix: "9f3a", Address: "192.0.2.7", RequestedAt: Epoch(), ExpiresAt: Epoch().Add(time.Hour),
 			Capabilities: wire.Capabilities{wire.DirectoryBrowse, wire.Files, wire.Shell, wire.HardwareSerial},
 		}},
-		Roots:   []client.Root{{Name: "work", Path: "/data/work"}, {Name: "logs", Path: "/data/work/logs"}, {Name: "srv", Path: "/srv"}},
-		Audit:   client.AuditReport{OK: true, Seq: 42, HMAC: strings.Repeat("ab", 32), Problems: []string{}, Anchor: &wire.Anchor{Seq: 41, HMAC: strings.Repeat("cd", 32)}},
-		Device:  NewDevice(),
+		Roots:  []client.Root{{Name: "work", Path: "/data/work"}, {Name: "logs", Path: "/data/work/logs"}, {Name: "srv", Path: "/srv"}},
+		Audit:  client.AuditReport{OK: true, Seq: 42, HMAC: strings.Repeat("ab", 32), Problems: []string{}, Anchor: &wire.Anchor{Seq: 41, HMAC: strings.Repeat("cd", 32)}},
+		Device: NewDevice(),
+		Grants: client.Grants{Approved: Epoch(), Offered: allowed, Tokens: []client.TokenGrant{},
+			Effective: client.Reach{Capabilities: allowed, Devices: []client.DeviceReach{}}},
 		bodies:  make(map[string]json.RawMessage),
 		sockets: make(map[*websocket.Conn]*sender),
 		Streams: stream.NewHub(stream.HubOptions{}),

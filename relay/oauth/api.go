@@ -40,6 +40,7 @@ var calls = []call{
 	{"GET /api/machines", false, (*Server).apiMachines},
 	{"GET /api/machines/{machine}", false, (*Server).apiMachine},
 	{"DELETE /api/machines/{machine}", true, (*Server).apiRemoveMachine},
+	{"GET /api/machines/{machine}/grants", false, (*Server).apiGrants},
 	{"PUT /api/machines/{machine}/approval", true, (*Server).apiSetApproval},
 	{"GET /api/approvals/{user_code}", true, (*Server).apiPending},
 	{"POST /api/approvals/{user_code}", true, (*Server).apiDecide},
@@ -185,6 +186,7 @@ type machineJSON struct {
 	Board        string                `json:"board"`
 	Capabilities wire.Capabilities     `json:"capabilities"`
 	Approval     wire.Ceiling          `json:"approval"`
+	Revision     string                `json:"approval_revision"`
 	ApprovedAt   time.Time             `json:"approved_at"`
 	LastSeen     *time.Time            `json:"last_seen"`
 	Devices      []wire.HardwareDevice `json:"devices"`
@@ -196,7 +198,7 @@ type machineJSON struct {
 func (s *Server) machineJSON(m access.Machine, who caller) machineJSON {
 	out := machineJSON{
 		ID: m.ID, Name: m.Name, Display: m.Name, Online: s.sockets().Online(m.Owner, m.ID), Board: m.Board,
-		Approval: m.Approval, ApprovedAt: m.ApprovedAt, LastSeen: timeOrNull(m.LastSeen),
+		Approval: m.Approval, Revision: revision(m.ApprovedAt), ApprovedAt: m.ApprovedAt, LastSeen: timeOrNull(m.LastSeen),
 		Capabilities: wire.Capabilities{}, Devices: []wire.HardwareDevice{},
 	}
 	h, fresh := m.Hello, s.sockets().Hello(m.Owner, m.ID)
@@ -299,7 +301,7 @@ func (s *Server) apiSetApproval(r *http.Request, who caller) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.setApproval(r.Context(), who.event(), m.ID, c); err != nil {
+	if err := s.setApproval(r.Context(), who.event(), m.ID, c, expected(r)); err != nil {
 		return nil, err
 	}
 	if m, err = s.Machine(r.Context(), who.Owner, m.ID); err != nil {

@@ -97,6 +97,9 @@ func (s *Server) answerAPI(w http.ResponseWriter, r *http.Request, v any, err er
 	h := w.Header()
 	h.Set("Cache-Control", "no-store")
 	if err == nil {
+		if tagged, ok := v.(interface{ etag() string }); ok {
+			h.Set("ETag", tagged.etag())
+		}
 		writeJSON(w, http.StatusOK, v)
 		return
 	}

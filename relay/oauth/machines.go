@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"time"
 
 	"farhand/relay/access"
@@ -102,8 +103,10 @@ func after(last, at time.Time) time.Time {
 	return last.Add(time.Nanosecond)
 }
 
-// setApproval changes what an owner allows on a machine.
-func (s *Server) setApproval(ctx context.Context, who Event, id string, c wire.Ceiling) error {
+// setApproval changes what an owner allows on a machine: only if its approval is
+// of this revision, unless that is empty. It returns once the change counts on
+// every live session.
+func (s *Server) setApproval(ctx context.Context, who Event, id string, c wire.Ceiling, only string) error {
 	who.Op, who.Machine = OpApprovalChanged, id
 	if err := s.intend(who); err != nil {
 		return err
@@ -111,6 +114,11 @@ func (s *Server) setApproval(ctx context.Context, who Event, id string, c wire.C
 	_, err := change(ctx, s.store, machineKey(who.Owner, id), func(r *stored[machine]) error {
 		if r.revision == 0 {
 			return access.ErrNotFound
+		}
+		if is := revision(r.value.ApprovedAt); only != "" && only != is {
+			e := apiErrorf(http.StatusPreconditionFailed, codeConflict, "the approval was changed meanwhile: look at it again")
+			e.fail.With("revision", is)
+			return e
 		}
 		r.value.Approval, r.value.ApprovedAt = c, after(r.value.ApprovedAt, now())
 		return nil
