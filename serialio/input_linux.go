@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -13,16 +14,34 @@ import (
 )
 
 // input is what was received from a port. One goroutine of the port's fills
-// the ring, whoever reads or not; so nobody holds up the port, and everybody
-// sees every byte.
+// the ring, whoever reads or not; so no client holds up the port, and everybody
+// sees every byte. A Read that runs is waited for before the ring forgets what
+// it still has to copy, which it does at the speed of memory.
 type input struct {
-	ended chan struct{} // closed when nothing more is received
+	ended   chan struct{} // closed when nothing more is received
+	pulling sync.Mutex    // whose turn it is to fill the ring's room; taken before mu
 
 	mu     sync.Mutex
 	ring   ring
 	cursor int64         // where the next Read begins
 	err    error         // why nothing more is received
 	news   chan struct{} // closed at the next change; nil if nobody waits
+	wanted int64         // from here on a Read that runs needs it; below 0: none runs
+	copied chan struct{} // closed when that moves on; nil if nobody waits
+	need   int64         // what the Read that runs waits for: this offset
+	enough chan struct{} // closed when that has come; nil if it doesn't wait
+}
+
+// errFull says that the ring has no room before a Read moves on.
+var errFull = errors.New("the ring is full of what is being read")
+
+// wants moves on what a Read needs. Called with mu.
+func (in *input) wants(offset int64) {
+	in.wanted = offset
+	if in.copied != nil {
+		close(in.copied)
+		in.copied = nil
+	}
 }
 
 // change is closed when the input has changed. Called with mu.
@@ -39,31 +58,63 @@ func (in *input) changed() {
 		close(in.news)
 		in.news = nil
 	}
+	if in.enough != nil && (in.ring.next >= in.need || in.err != nil) {
+		close(in.enough)
+		in.enough = nil
+	}
+}
+
+// until is closed when an offset has come, or nothing more comes. Only one Read
+// at a time may use it. Called with mu.
+func (in *input) until(offset int64) <-chan struct{} {
+	in.need = offset
+	if in.enough == nil {
+		in.enough = make(chan struct{})
+	}
+	return in.enough
 }
 
 // pull takes what the kernel has right now, at most one buffer of it, without
 // waiting. It answers EAGAIN if there is nothing, io.EOF if the kernel says
-// that there will be nothing.
+// that there will be nothing, and errFull.
 func (in *input) pull(fd int) error {
+	in.pulling.Lock()
+	defer in.pulling.Unlock()
+	room, err := in.reserve()
+	if err != nil {
+		return err
+	}
+	var n int
+	for n, err = unix.Read(fd, room); errors.Is(err, unix.EINTR); {
+		n, err = unix.Read(fd, room)
+	}
+	switch {
+	case err != nil:
+		return err
+	case n == 0:
+		return io.EOF
+	}
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.ring.add(n)
+	in.changed()
+	return nil
+}
+
+// reserve is where the next bytes go. Called with pulling.
+func (in *input) reserve() ([]byte, error) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if in.err != nil {
-		return in.err
+		return nil, in.err
 	}
-	for {
-		n, err := unix.Read(fd, in.ring.room())
-		switch {
-		case errors.Is(err, unix.EINTR):
-			continue
-		case err != nil:
-			return err
-		case n == 0:
-			return io.EOF
+	if in.wanted >= 0 && in.ring.next+chunk-RingSize > in.wanted {
+		if in.copied == nil {
+			in.copied = make(chan struct{})
 		}
-		in.ring.add(n)
-		in.changed()
-		return nil
+		return nil, errFull
 	}
+	return in.ring.room(), nil
 }
 
 // fail ends the input.
@@ -89,10 +140,12 @@ func (p *Port) receive(raw syscall.RawConn) {
 			default:
 			}
 			err := p.in.pull(int(fd))
-			if errors.Is(err, unix.EAGAIN) {
+			switch {
+			case errors.Is(err, unix.EAGAIN):
 				return false
-			}
-			if err != nil {
+			case errors.Is(err, errFull):
+				p.in.waitCopied(p.done)
+			case err != nil:
 				failure = err
 				return true
 			}
@@ -106,6 +159,20 @@ func (p *Port) receive(raw syscall.RawConn) {
 			failure = err
 		}
 		p.in.fail(p.failed("reading", failure))
+	}
+}
+
+// waitCopied waits until a Read has moved on, or done is closed.
+func (in *input) waitCopied(done <-chan struct{}) {
+	in.mu.Lock()
+	copied := in.copied
+	in.mu.Unlock()
+	if copied == nil { // it has meanwhile
+		return
+	}
+	select {
+	case <-copied:
+	case <-done:
 	}
 }
 
@@ -138,6 +205,13 @@ func (p *Port) Offsets() (oldest, next int64) {
 	p.in.mu.Lock()
 	defer p.in.mu.Unlock()
 	return p.in.ring.oldest(), p.in.ring.next
+}
+
+// cursor is where the next Read begins, and how many bytes wait for it.
+func (p *Port) cursor() (offset int64, waiting int) {
+	p.in.mu.Lock()
+	defer p.in.mu.Unlock()
+	return p.in.cursor, int(p.in.ring.next - p.in.cursor)
 }
 
 // Follow waits for bytes at or after an offset and puts them into b. It
@@ -175,13 +249,16 @@ func (p *Port) Read(ctx context.Context, o ReadOptions) (ReadResult, error) {
 		return ReadResult{}, err
 	}
 	defer func() { p.reading <- struct{}{} }()
-	p.pull()
 	in := &p.in
 	in.mu.Lock()
 	r := ReadResult{Offset: max(in.cursor, in.ring.oldest())}
 	r.Lost = r.Offset - in.cursor
+	in.wants(r.Offset)
 	in.mu.Unlock()
 	n, err := p.collect(ctx, o, &r)
+	in.mu.Lock()
+	in.wants(-1)
+	in.mu.Unlock()
 	if err != nil {
 		return ReadResult{Seen: r.Seen}, err
 	}
@@ -190,36 +267,25 @@ func (p *Port) Read(ctx context.Context, o ReadOptions) (ReadResult, error) {
 	in.cursor = r.Offset + int64(n)
 	r.Waiting = int(in.ring.next - in.cursor)
 	in.mu.Unlock()
-	r.Waiting += p.inQueue()
 	return r, nil
 }
 
 // collect fills r and answers how many of its bytes count.
 func (p *Port) collect(ctx context.Context, o ReadOptions, r *ReadResult) (n int, err error) {
-	in := &p.in
 	r.Data = []byte{}
-	until := time.NewTimer(o.Timeout)
-	defer until.Stop()
 	search := search{ReadOptions: o}
-	for late := o.Timeout <= 0; ; {
-		in.mu.Lock()
-		at := r.Offset + int64(len(r.Data))
-		gap := at < in.ring.oldest()
-		if !gap {
-			r.Data = in.ring.read(r.Data, at, o.Size-len(r.Data))
-		}
-		failure, change := in.err, in.change()
-		in.mu.Unlock()
-		r.Seen = len(r.Data)
-		if gap { // so much came at once that the rest of it is gone
-			r.Stop = StopLost
+	end := time.Now().Add(o.Timeout)
+	var timer *time.Timer
+	for late := false; ; {
+		change, failure := p.in.take(o, r)
+		if r.Stop == StopLost {
 			return r.Seen, nil
 		}
 		if n, ok := search.find(r); ok {
 			return n, nil
 		}
 		switch {
-		case len(r.Data) >= o.Size:
+		case r.Seen >= o.Size:
 			r.Stop = StopSize
 			return o.Size, nil
 		case failure != nil:
@@ -227,21 +293,56 @@ func (p *Port) collect(ctx context.Context, o ReadOptions, r *ReadResult) (n int
 		case late:
 			r.Stop = StopTimeout
 			return r.Seen, nil
+		case timer == nil:
+			timer = time.NewTimer(min(o.Timeout, lookAfter))
+			defer timer.Stop()
 		}
+		fired := false
 		select {
 		case <-change:
-			late = search.rest(ctx, until.C, p.done)
-		case <-until.C:
-			late = true
+			fired = search.rest(ctx, timer.C, p.done)
+		case <-timer.C:
+			fired = true
 		case <-ctx.Done():
 			return 0, context.Cause(ctx)
 		case <-p.done:
 			return 0, p.closedError()
 		}
-		if late {
+		if fired {
 			p.pull() // what came by now counts, however late we were woken
+			left := time.Until(end)
+			late = left <= 0
+			timer.Reset(left)
 		}
 	}
+}
+
+// lookAfter is how long a Read waits before it looks for itself: a port that
+// another process has set so that reads don't wait wakes nobody.
+const lookAfter = 20 * time.Millisecond
+
+// take adds to r what has come, up to o.Size, and answers what is closed when
+// it is worth while to look again, and why nothing more will come. If what
+// comes next is gone, since so much came at once, r.Stop is StopLost.
+func (in *input) take(o ReadOptions, r *ReadResult) (change <-chan struct{}, failure error) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	at := r.Offset + int64(len(r.Data))
+	if at < in.ring.oldest() {
+		r.Stop = StopLost
+		return nil, nil
+	}
+	if n := min(int64(o.Size-len(r.Data)), in.ring.next-at); n > 0 {
+		r.Data = in.ring.read(slices.Grow(r.Data, int(n)), at, int(n))
+		r.Seen = len(r.Data)
+		at += n
+		in.wants(at)
+	}
+	need := at + 1
+	if len(o.Until) == 0 && len(o.Expect.all) == 0 {
+		need = at + min(int64(o.Size-len(r.Data)), RingSize/2) // nothing is looked for in between
+	}
+	return in.until(need), in.err
 }
 
 // FlushInput drops everything that was received and not read yet. Who follows

@@ -146,7 +146,7 @@ func parities() map[string]serial.Parity {
 	}
 }
 
-func invalid(field, format string, args ...any) error {
+func invalid(field, format string, args ...any) *wire.Error {
 	return wire.Errorf(wire.InvalidArgument, "%s %s", field, fmt.Sprintf(format, args...)).With("field", field)
 }
 

@@ -80,6 +80,14 @@ func CompilePatterns(field string, list wire.SerialPatterns) (Patterns, error) {
 	return p, nil
 }
 
+// wire is m as it crosses the wire; nil of nil.
+func (m *Match) wire() *wire.SerialMatch {
+	if m == nil {
+		return nil
+	}
+	return &wire.SerialMatch{Pattern: m.Pattern, Name: m.Name, Captures: m.Captures, Named: m.Named}
+}
+
 // search looks for what ends a Read while its bytes come.
 type search struct {
 	ReadOptions

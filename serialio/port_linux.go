@@ -64,7 +64,7 @@ func OpenWith(ctx context.Context, node string, m Mode, reset Reset) (*Port, err
 		// deadlines, and Close ends what waits.
 		f: os.NewFile(uintptr(fd), node), node: node,
 		done:    make(chan struct{}),
-		in:      input{ended: make(chan struct{})},
+		in:      input{ended: make(chan struct{}), wanted: -1},
 		reading: make(chan struct{}, 1),
 		writing: make(chan struct{}, 1),
 	}
@@ -372,7 +372,7 @@ func (p *Port) failed(what string, err error) error {
 	switch {
 	case errors.Is(err, os.ErrClosed):
 		return p.closedError()
-	case p.isGone():
+	case errors.Is(err, unix.ENODEV), p.isGone(): // a driver says so before the terminal is hung up
 		return p.goneError()
 	case errors.Is(err, io.EOF):
 		// Ready, nothing there, and the port is still alive: somebody else reads

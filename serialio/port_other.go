@@ -5,10 +5,12 @@ package serialio
 import (
 	"context"
 	"time"
+
+	"farhand/wire"
 )
 
 // Port can't be had on this system.
-type Port struct{}
+type Port struct{ node string }
 
 func notHere() error {
 	return unsupported("serial", "serial ports are driven on Linux only")
@@ -17,11 +19,26 @@ func notHere() error {
 // Open fails with FEATURE_NOT_SUPPORTED, as does everything else.
 func Open(string, Mode) (*Port, error) { return nil, notHere() }
 
+// OpenWith fails.
+func OpenWith(context.Context, string, Mode, Reset) (*Port, error) { return nil, notHere() }
+
+// Opened is empty.
+func (*Port) Opened() wire.SerialOpened { return wire.SerialOpened{} }
+
+// Meddling is empty.
+func (*Port) Meddling() []string { return nil }
+
 // Mode is the default.
 func (*Port) Mode() Mode { return DefaultMode() }
 
 // Baud is 0.
 func (*Port) Baud() int { return 0 }
+
+// LowLatency is false.
+func (*Port) LowLatency() bool { return false }
+
+// RS485 is none.
+func (*Port) RS485() (RS485, bool) { return RS485{}, false }
 
 // SetMode fails.
 func (*Port) SetMode(Mode) error { return notHere() }
@@ -37,6 +54,17 @@ func (*Port) Break(context.Context, time.Duration) error { return notHere() }
 
 // FlushInput fails.
 func (*Port) FlushInput(context.Context) error { return notHere() }
+
+// Failed says that it can't be had.
+func (*Port) Failed() error { return notHere() }
+
+// Offsets are 0.
+func (*Port) Offsets() (oldest, next int64) { return 0, 0 }
+
+func (*Port) cursor() (offset int64, waiting int) { return 0, 0 }
+
+// Follow fails.
+func (*Port) Follow(context.Context, int64, []byte) (int, int64, error) { return 0, 0, notHere() }
 
 // Read fails.
 func (*Port) Read(context.Context, ReadOptions) (ReadResult, error) { return ReadResult{}, notHere() }

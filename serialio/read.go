@@ -25,7 +25,7 @@ type ReadResult struct {
 	Stop    string // one of the Stop constants
 	Match   *Match // with StopMatch
 	Seen    int    // bytes looked at; those beyond Data are kept for the next Read
-	Waiting int    // bytes that wait for the next Read, here and in the kernel
+	Waiting int    // bytes that wait for the next Read
 	Offset  int64  // where Data begins, counted since the port was opened
 	Lost    int64  // bytes before it that came while nobody read and are gone
 }

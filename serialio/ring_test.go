@@ -26,7 +26,7 @@ func FuzzRing(f *testing.F) {
 				r.add(n)
 				left -= n
 			}
-			if r.next != int64(len(all)) || r.held > RingSize || r.held < min(len(all), RingSize) {
+			if r.next != int64(len(all)) || r.held > RingSize || r.held < min(len(all), RingSize-chunk) {
 				t.Fatalf("after %d bytes: next %d, held %d", len(all), r.next, r.held)
 			}
 		}
@@ -50,7 +50,7 @@ func TestRingGrows(t *testing.T) {
 	for range 3 * RingSize / chunk {
 		r.add(len(r.room()))
 	}
-	if len(r.buf) != RingSize || r.held != RingSize {
+	if len(r.buf) != RingSize || r.held < RingSize-chunk {
 		t.Errorf("a full ring has %d bytes, %d of them in use", len(r.buf), r.held)
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"os"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"farhand/serialio/termios"
 	"farhand/wire"
 )
@@ -18,10 +20,14 @@ func (p *Port) Write(ctx context.Context, data []byte, timeout time.Duration) (i
 		return 0, err
 	}
 	defer func() { p.writing <- struct{}{} }()
+	n := p.writeNow(data)
+	if n == len(data) {
+		return n, nil
+	}
 	release := p.bound(ctx, p.f.SetWriteDeadline, timeout)
 	defer release()
-	n, err := p.f.Write(data)
-	if err == nil {
+	m, err := p.f.Write(data[n:])
+	if n += m; err == nil {
 		return n, nil
 	}
 	if err := p.ended(ctx); err != nil {
@@ -36,6 +42,17 @@ func (p *Port) Write(ctx context.Context, data []byte, timeout time.Duration) (i
 		e.With("bytes_partial", n)
 	}
 	return n, failure
+}
+
+// writeNow is how much the kernel takes at once. What goes wrong here goes
+// wrong again for who waits.
+func (p *Port) writeNow(data []byte) (n int) {
+	_ = p.control(func(fd int) error {
+		n, _ = unix.Write(fd, data)
+		n = max(0, n)
+		return nil
+	})
+	return n
 }
 
 // Drain waits until everything written has left the port.
@@ -87,17 +104,6 @@ func (p *Port) waitSent(ctx context.Context) error {
 		}
 		again.Reset(time.Millisecond)
 	}
-}
-
-func (p *Port) inQueue() int {
-	n := 0
-	// A port that was just unplugged has nothing; the next Read says so.
-	_ = p.control(func(fd int) error {
-		var err error
-		n, err = termios.InQueue(fd)
-		return err
-	})
-	return n
 }
 
 // bound gives one direction a deadline, which comes at once when ctx is done

@@ -105,3 +105,14 @@ func drained(ctx context.Context, r io.Reader, n int) ([]byte, error) {
 		return nil, context.Cause(ctx)
 	}
 }
+
+// up asserts that DTR and RTS are both high, or both low.
+func (l Line) up(t *testing.T, p *serialio.Port, want bool) {
+	t.Helper()
+	bits, err := p.Modem()
+	for name, bit := range map[string]int{"DTR": termios.DTR, "RTS": termios.RTS} {
+		if err != nil || bits&bit != 0 != want {
+			t.Errorf("%s is %v, %v, want %v", name, bits&bit != 0, err, want)
+		}
+	}
+}
