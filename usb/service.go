@@ -217,8 +217,7 @@ func (o *operation) configure(a wire.USBConfigure) (wire.USBConfigured, error) {
 	}
 	x.stop(errReset)
 	if a.DetachKernelDriver {
-		// Detached and released again: the kernel wants them all free, and binds
-		// what fits the new configuration by itself.
+		// Detached and released again: the kernel wants them all free.
 		for _, n := range x.interfaces() {
 			if err := o.need(x, n, true); err != nil {
 				return none, err
@@ -234,8 +233,11 @@ func (o *operation) configure(a wire.USBConfigure) (wire.USBConfigured, error) {
 		}
 		return none, e
 	}
-	x.forget()
-	return wire.USBConfigured{Configuration: int(a.Configuration)}, x.refresh()
+	if err := x.refresh(); err != nil {
+		return none, err
+	}
+	x.attachAll()
+	return wire.USBConfigured{Configuration: int(a.Configuration)}, nil
 }
 
 var errReset = wire.Errorf(wire.HardwareTransferFailed, "the device was reset or configured anew").With("reason", "reset")

@@ -195,7 +195,16 @@ func (x *session) dropAll(keep bool) {
 	}
 }
 
-func (x *session) forget() { x.before = nil }
+// attachAll lets drivers have what is free after a configuration was set: the
+// kernel does that only if it is another than before.
+func (x *session) attachAll() {
+	x.before = nil
+	for _, n := range x.interfaces() {
+		if now, err := x.h.Driver(n); err == nil && now == "" {
+			_ = x.h.Attach(n) // it is a matter of whether there is a driver
+		}
+	}
+}
 
 // restore lets the drivers have back what was taken from them.
 func (x *session) restore() {

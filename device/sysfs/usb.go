@@ -22,6 +22,7 @@ type USBDevice struct {
 	Manufacturer string
 	Product      string
 	Bus, Num     string // decimal, as in /dev/bus/usb
+	instance     string // of Dir
 	unique       bool   // no other device has the same vid, pid and serial
 }
 
@@ -49,8 +50,7 @@ func (f FS) USB() ([]USBDevice, error) {
 			continue // unplugged while we look
 		}
 		d := USBDevice{
-			Dir: dir, Path: name,
-			VID:          strings.ToLower(Attr(dir, "idVendor")),
+			Dir: dir, Path: name, instance: Instance(dir),
 			PID:          strings.ToLower(Attr(dir, "idProduct")),
 			Class:        strings.ToLower(Attr(dir, "bDeviceClass")),
 			Serial:       Attr(dir, "serial"),
@@ -59,6 +59,10 @@ func (f FS) USB() ([]USBDevice, error) {
 			Bus:          Attr(dir, "busnum"),
 			Num:          Attr(dir, "devnum"),
 		}
+		// Of a device that is going away the kernel removes this one before the
+		// serial number and what else makes an id: read last, it says that all
+		// was there.
+		d.VID = strings.ToLower(Attr(dir, "idVendor"))
 		if !hex4.MatchString(d.VID) || !hex4.MatchString(d.PID) {
 			continue
 		}
@@ -101,7 +105,7 @@ func (d USBDevice) BySerial() string {
 func (d USBDevice) HasSerial() bool { return device.UsableSerial(d.Serial) }
 
 // Instance differs with each enumeration.
-func (d USBDevice) Instance() string { return Instance(d.Dir) + "/" + d.Bus + "." + d.Num }
+func (d USBDevice) Instance() string { return d.instance + "/" + d.Bus + "." + d.Num }
 
 // Describe names the device for a person, from what strings there are.
 func (d USBDevice) Describe() string {

@@ -214,7 +214,7 @@ func (h *handle) SetConfiguration(value int) error {
 				return syscall.EBUSY
 			}
 		}
-		p.configure()
+		p.configure() // the one that was set: drivers aren't asked again
 		return nil
 	})
 }
@@ -239,6 +239,7 @@ func (h *handle) Reset() error {
 		}
 		p.gadget = p.model.New()
 		p.configure()
+		p.bind()
 		return nil
 	})
 }

@@ -49,6 +49,7 @@ func newPort(m Model, f *faults) *Port {
 		owner: make(map[byte]*handle), driver: make(map[byte]string),
 	}
 	p.configure()
+	p.bind()
 	return p
 }
 
@@ -65,6 +66,10 @@ func (p *Port) configure() {
 			}
 		}
 	}
+}
+
+// bind has drivers take what they want. Called with mu.
+func (p *Port) bind() {
 	for n := range p.setting {
 		if p.driver[n] == "" && p.owner[n] == nil {
 			p.driver[n] = p.wants(n)

@@ -89,8 +89,8 @@ func testReceiveTimeout(t *testing.T, d *desk) {
 	// The transfer is over: what comes now is not its prey.
 	d.echoes(t, pattern(700))
 	// Full packets that came before the time was up are told.
-	d.send(t, pattern(1024))
-	if r := d.receive(t, 4096, 0.3); !r.TimedOut || !bytes.Equal(r.Data, pattern(1024)) {
+	d.send(t, pattern(buffer))
+	if r := d.receive(t, 2*buffer, 0.3); !r.TimedOut || !bytes.Equal(r.Data, pattern(buffer)) {
 		t.Errorf("an unfinished transfer answers %d bytes, timed out: %v", len(r.Data), r.TimedOut)
 	}
 }

@@ -223,14 +223,21 @@ func pattern(n int) []byte {
 	return b
 }
 
-func (d *desk) send(t *testing.T, data []byte) wire.USBTransferred {
+// buffer is one of those in which a loopback keeps what it gets: it sends it back
+// when the buffer is full, or a packet isn't.
+const buffer = 4096
+
+const packet = 512
+
+// send sends data so that all of it comes back.
+func (d *desk) send(t *testing.T, data []byte) {
 	t.Helper()
 	r := do[wire.USBTransferred](d, t, wire.OpUSBSend, wire.USBSend{
-		Interface: number(d.loop.Number), Endpoint: wire.USBNumber(out(d.loop)), Data: data, TimeoutSeconds: seconds(10)})
+		Interface: number(d.loop.Number), Endpoint: wire.USBNumber(out(d.loop)), Data: data,
+		ZeroPacket: len(data)%buffer != 0, TimeoutSeconds: seconds(10)})
 	if r.BytesTransferred != len(data) || r.TimedOut {
 		t.Fatalf("sent %d of %d bytes, timed out: %v", r.BytesTransferred, len(data), r.TimedOut)
 	}
-	return r
 }
 
 func (d *desk) receive(t *testing.T, size int, timeout float64) wire.USBTransferred {
@@ -249,7 +256,11 @@ func (d *desk) echoes(t *testing.T, data []byte) {
 	d.send(t, data)
 	var got []byte
 	for len(got) < len(data) {
-		r := d.receive(t, len(data)-len(got), 10)
+		size := len(data) - len(got)
+		if len(data)%packet == 0 && len(data)%buffer != 0 {
+			size += packet // room for the empty packet that ends it
+		}
+		r := d.receive(t, size, 10)
 		if r.TimedOut {
 			t.Fatalf("%d of %d bytes came back", len(got)+len(r.Data), len(data))
 		}
