@@ -45,6 +45,9 @@ func (d Driver) Probe(ctx context.Context) ([]device.Descriptor, error) {
 			continue
 		}
 		p := d.describe(name, class, dir)
+		if p.Instance == "" {
+			continue // unplugged while we look
+		}
 		if dev, iface, ok := d.FS.Above(dir, usb); ok {
 			onUSB(&p, dev, iface, dir)
 		} else {
