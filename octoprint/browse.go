@@ -13,7 +13,7 @@ import (
 
 const (
 	browseEvery = time.Minute
-	browseTime  = 3 * time.Second
+	browseTime  = 1500 * time.Millisecond
 	maxFound    = 32
 	// missedLooks is how often a printer may be missed before it is no longer
 	// listed: multicast gets lost in wireless networks.

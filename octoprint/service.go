@@ -147,6 +147,11 @@ func (o *operation) files(a wire.PrinterFiles) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	if a.Path != "" {
+		if _, err := rest.Segments("path", a.Path); err != nil {
+			return nil, err
+		}
+	}
 	switch a.Action {
 	case "", "list":
 		if a.Location == "" && a.Path == "" {
