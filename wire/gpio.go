@@ -271,8 +271,8 @@ type GPIOWatch struct {
 
 // GPIOWatching is the result of GPIO_WATCH: a stream of GPIORecord.
 type GPIOWatching struct {
-	Stream string      `json:"stream"` // 128 random bits in hex
-	Lines  []GPIOValue `json:"lines"`  // with the levels at the beginning
+	Opened
+	Lines []GPIOValue `json:"lines"` // with the levels at the beginning
 	// Polled are the lines whose edges are found by polling alone, because their
 	// controller offers no interrupt.
 	Polled []int `json:"polled,omitempty"`
