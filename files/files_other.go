@@ -40,6 +40,11 @@ func (*Root) OpenDir(context.Context, string) (*os.File, string, error) {
 	return nil, "", unsupported()
 }
 
+// OpenFile fails with FEATURE_NOT_SUPPORTED.
+func (*Root) OpenFile(context.Context, string) (*os.File, int64, error) {
+	return nil, 0, unsupported()
+}
+
 // Read fails with FEATURE_NOT_SUPPORTED.
 func (*Root) Read(context.Context, wire.FileRead, int64) (*wire.FileContents, Trace, error) {
 	return nil, Trace{}, unsupported()
