@@ -77,6 +77,7 @@ func TestSPISuite(t *testing.T) {
 		b, _, f := bench(t)
 		return bustest.SPI{
 			Family: f, ID: "spi:0.1", Flash: "spi:0.0", BufSize: 4096,
+			Echo: func(out byte) byte { return out }, Modes: []int{0, 1, 2, 3}, NoSelect: true,
 			Inject: func(err syscall.Errno, times int) {
 				check(t, b.Inject("spidev0.1", bussim.Fault{Err: err, Times: times}))
 			},
