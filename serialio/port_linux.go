@@ -95,6 +95,9 @@ func (p *Port) init(fd int, m Mode, reset Reset) error {
 		return openFailed(p.node, err)
 	}
 	before, err := termios.Get(fd)
+	if errors.Is(err, unix.EIO) { // hung up: unplugged in the moment in which it was opened
+		return p.goneError()
+	}
 	if st.Mode&unix.S_IFMT != unix.S_IFCHR || err != nil {
 		return wire.Errorf(wire.HardwareOpenFailed, "%s is no serial port", p.node).With("os_error", "ENOTTY")
 	}
