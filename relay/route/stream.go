@@ -30,8 +30,11 @@ import (
 // payload means that whoever has streams at that place attaches them again.
 
 const (
-	tagSize   = 6 // random bytes of an operator's tag, twice as many digits
-	maxCredit = 1 << 10
+	tagSize   = 6       // random bytes of an operator's tag, twice as many digits
+	maxCredit = 1 << 10 // bytes of the payload of STREAM_CREDIT
+	// maxPiece is more than any payload of STREAM_DATA has: base64 of
+	// wire.StreamDataMax, or as many bytes of records, and what is around them.
+	maxPiece = 4 * wire.StreamDataMax
 	// flowing is how long a session with a stream counts as used after a sign of
 	// it: receivers give a sign every 30 s.
 	flowing = 90 * time.Second
@@ -116,7 +119,7 @@ func receiver(id string) (tag string, ok bool) {
 // may not send any, or not such a one; the frame is then still the caller's.
 func (d *device) stream(env wire.Envelope, frame *frameBuf) bool {
 	tag, ok := receiver(env.ID)
-	if !ok || !d.granted.Has(wire.Streams) {
+	if !ok || !d.granted.Has(wire.Streams) || len(env.Payload) > maxPiece {
 		return false
 	}
 	s := d.sock.srv

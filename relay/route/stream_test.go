@@ -175,12 +175,14 @@ func TestStrayCredit(t *testing.T) {
 // A device may send frames of streams only if it was granted them, and only such
 // as answer to an operator's request. A receiver that is gone is no offence.
 func TestStreamsNeedTheGrant(t *testing.T) {
+	large := wire.StreamData{Stream: "s", Data: make([]byte, maxPiece)}
 	for _, c := range []struct {
 		name string
 		caps []wire.Capability
 		id   func(request string) string
 		fine bool
 	}{
+		{"too large", []wire.Capability{wire.HardwareGPIO, wire.Streams}, func(id string) string { return id + "/1" }, false},
 		{"not granted", []wire.Capability{wire.HardwareGPIO}, func(id string) string { return id + "/1" }, false},
 		{"no receiver", []wire.Capability{wire.HardwareGPIO, wire.Streams}, func(string) string { return "x" }, false},
 		{"a request of the relay's", []wire.Capability{wire.HardwareGPIO, wire.Streams}, func(id string) string { return id[:13] + "7/1" }, false},
@@ -189,8 +191,12 @@ func TestStreamsNeedTheGrant(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			_, r, op, id := talk(t, quick(), c.caps...)
 			r.onData = func(p *peer, env wire.Envelope) {
+				piece := wire.StreamData{Stream: "s"}
+				if c.name == "too large" {
+					piece = large
+				}
 				for range nuisanceLimit + 1 {
-					p.send(wire.Message{Type: wire.TStreamData, ID: c.id(env.ID), Payload: wire.StreamData{Stream: "s"}})
+					p.send(wire.Message{Type: wire.TStreamData, ID: c.id(env.ID), Payload: piece})
 				}
 				echo(p, env)
 			}
