@@ -54,7 +54,6 @@ type machine struct {
 	files    map[string]map[string]*file // by location and path
 	location string                      // of the selected file
 	selected *file
-	began    time.Time     // of the printing, pauses taken off
 	printed  time.Duration // until now
 	length   time.Duration // of a whole job
 

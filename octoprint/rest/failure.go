@@ -68,6 +68,9 @@ func classify(resp *http.Response, body []byte, q call) *Failure {
 		// docs: general, "If it is missing or included but invalid ... 403".
 		f.err = wire.Errorf(wire.HardwareOpenFailed, "the printer's server refuses the request: the API key is missing, wrong, or not allowed this").
 			With("reason", "api_key").With("hint", "ask the owner for a key with PRINTER_JOIN, or name one in hardware.printer_keys")
+		if f.HTML { // OctoPrint's own bare page looks like a proxy's
+			f.err = f.err.With("hint", "ask the owner for a key with PRINTER_JOIN; if a proxy stands before the server, it may be the one that refuses")
+		}
 	case f.Status == http.StatusForbidden && fileInUse(f.Message):
 		f.err = inUse(q)
 	case f.Status == http.StatusForbidden:
@@ -89,6 +92,9 @@ func classify(resp *http.Response, body []byte, q call) *Failure {
 		f.err = wire.Errorf(wire.HardwareTransferFailed, "the printer's server failed (%d)", f.Status)
 	}
 	f.err = f.err.With("status", f.Status)
+	if f.HTML {
+		f.err = f.err.With("html", true)
+	}
 	if f.Message != "" {
 		f.err = f.err.With("server_says", f.Message)
 	}
