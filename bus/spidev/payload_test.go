@@ -13,10 +13,9 @@ import (
 
 // node notes what the kernel would be given, byte for byte.
 type node struct {
-	req  uint32
-	size int
-	got  []byte
-	ret  int
+	req uint32
+	got []byte
+	ret int
 }
 
 func (n *node) Set(uint32, uintptr) error { return syscall.ENOTTY }
