@@ -20,8 +20,8 @@ func families() []device.Family {
 		{Driver: serialio.Driver{}, Service: serialio.Service{}},
 		{Driver: usb.Driver{}},
 		{Driver: gpio.Driver{}},
-		{Driver: bus.I2C{}},
-		{Driver: bus.SPI{}},
+		{Driver: bus.I2C{}, Service: bus.I2CService{}},
+		{Driver: bus.SPI{}, Service: bus.SPIService{}},
 		{Driver: octoprint.Driver{}},
 	}
 }

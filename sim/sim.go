@@ -10,6 +10,7 @@ import (
 	"os"
 
 	"farhand/bus"
+	"farhand/bus/bussim"
 	"farhand/device"
 	"farhand/device/simsysfs"
 	"farhand/gpio"
@@ -24,6 +25,8 @@ import (
 type Bench struct {
 	// Serial has the instruments, to be unplugged and plugged in.
 	Serial *serialsim.Bench
+	// Buses has the I2C and SPI buses, to be unplugged, plugged in and made to fail.
+	Buses *bussim.Bench
 
 	dir      string
 	families []device.Family
@@ -39,16 +42,20 @@ func Open(dir string, log *slog.Logger) (*Bench, error) {
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
+	buses, err := bussim.Standard(fs)
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
 	instruments, err := serialsim.New(serialsim.Standard(), log)
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	noNode := func(string) (uapi.Chip, error) { return uapi.Chip{}, os.ErrNotExist }
-	return &Bench{Serial: instruments, dir: dir, families: []device.Family{
+	return &Bench{Serial: instruments, Buses: buses, dir: dir, families: []device.Family{
 		{Driver: instruments, Service: serialio.Service{}},
 		{Driver: gpio.Driver{FS: fs, Info: noNode}},
-		{Driver: bus.I2C{FS: fs}},
-		{Driver: bus.SPI{FS: fs}},
+		{Driver: bus.I2C{FS: fs}, Service: bus.I2CService{FS: fs, Open: buses.Open}},
+		{Driver: bus.SPI{FS: fs}, Service: bus.SPIService{FS: fs, Open: buses.Open}},
 		{Driver: usb.Driver{FS: fs}},
 		{Driver: octoprint.Driver{FS: fs}},
 	}}, nil

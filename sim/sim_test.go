@@ -31,7 +31,7 @@ func TestBench(t *testing.T) {
 	var ids []string
 	for _, d := range reg.List() {
 		ids = append(ids, d.ID)
-		if driven := d.Type == device.Serial; d.Available != driven || !driven && d.Reason != device.NoDriverYet {
+		if driven := slices.Contains([]string{device.Serial, device.I2C, device.SPI}, d.Type); d.Available != driven || !driven && d.Reason != device.NoDriverYet {
 			t.Errorf("%s: available %v, reason %q", d.ID, d.Available, d.Reason)
 		}
 	}
