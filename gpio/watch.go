@@ -232,6 +232,8 @@ func (w *watch) over() bool {
 	select {
 	case <-w.ctx.Done():
 		return true
+	case <-w.st.Done():
+		return true
 	default:
 		return false
 	}

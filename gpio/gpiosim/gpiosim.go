@@ -49,28 +49,29 @@ func (b *Bench) Open(node string) (gpio.Chip, error) {
 
 // Adopt finds the request whose descriptor the file is. It takes the file.
 func (b *Bench) Adopt(f *os.File) (gpio.Request, error) {
-	defer f.Close()
 	info, err := f.Stat()
 	if err != nil {
+		f.Close()
 		return nil, fmt.Errorf("taking over a line request: %w", err)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, c := range b.chips {
-		if r := c.find(info); r != nil {
-			return r, nil
+		if d := c.find(f, info); d != nil {
+			return d, nil
 		}
 	}
+	f.Close()
 	return nil, fmt.Errorf("taking over a line request: %w", syscall.ENOTTY)
 }
 
 // Kill is the end of the process that had the requests: they are closed but
-// for those that somebody has a descriptor of.
-func (b *Bench) Kill(kept ...*os.File) {
+// for those that somebody else has a descriptor of.
+func (b *Bench) Kill() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, c := range b.chips {
-		c.kill(kept)
+		c.kill()
 	}
 }
 
@@ -195,6 +196,7 @@ func (c *Chip) Requests() int {
 func (c *Chip) OpenRequests() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.reap()
 	return len(c.requests)
 }
 
@@ -323,29 +325,36 @@ func (c *Chip) physical(offset int) int {
 	return l.pull
 }
 
-// find is the open request whose descriptor this file is.
-func (c *Chip) find(info os.FileInfo) *request {
+// find makes another descriptor of the request that this file is, and takes it.
+func (c *Chip) find(f *os.File, info os.FileInfo) *descriptor {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, r := range c.requests {
 		if r.is(info) {
-			return r
+			r.handles++
+			r.in.Close()
+			r.in = f
+			return &descriptor{request: r}
 		}
 	}
 	return nil
 }
 
-func (c *Chip) kill(kept []*os.File) {
+func (c *Chip) kill() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	for _, r := range c.requests {
+		r.handles = 0
+	}
+	c.reap()
+}
+
+// reap gives back the lines of requests that nobody has a descriptor of any
+// more. It is called with c.mu.
+func (c *Chip) reap() {
 	for _, r := range slices.Clone(c.requests) {
-		if !slices.ContainsFunc(kept, func(f *os.File) bool {
-			info, err := f.Stat()
-			return err == nil && r.is(info)
-		}) {
-			r.closed = true
+		if !r.alive() {
 			c.release(r)
-			r.notify()
 		}
 	}
 }
@@ -364,8 +373,21 @@ func (c *Chip) release(r *request) {
 		l.used, l.consumer = false, ""
 		c.settle(o)
 	}
-	for _, f := range r.files {
-		_ = f.Close() // pipes of our own
+	if r.out != nil {
+		_ = r.in.Close() // a pipe of our own, empty or not
+		_ = r.out.Close()
+		r.in, r.out = nil, nil
 	}
-	r.files = nil
+}
+
+// Burst changes the level of a line n times before anybody can look: more than
+// the buffer holds is lost to whoever reads its edges.
+func (c *Chip) Burst(offset, n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for range n {
+		level := c.lines[offset].level ^ 1
+		c.lines[offset].outside = &level
+		c.settle(offset)
+	}
 }

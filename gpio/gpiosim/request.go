@@ -1,9 +1,9 @@
 package gpiosim
 
 import (
+	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -62,6 +62,7 @@ func (h *handle) Line(offset int) (gpio.LineInfo, error) {
 	if err := h.check(); err != nil {
 		return gpio.LineInfo{}, err
 	}
+	c.reap()
 	if offset < 0 || offset >= len(c.lines) {
 		return gpio.LineInfo{}, fmt.Errorf("line %d of %s: %w", offset, c.name, syscall.EINVAL)
 	}
@@ -78,6 +79,7 @@ func (h *handle) Request(lines []gpio.LineConfig, o gpio.Options) (gpio.Request,
 	if err := h.check(); err != nil {
 		return nil, err
 	}
+	c.reap()
 	if len(lines) == 0 || len(lines) > gpio.MaxLines {
 		return nil, fmt.Errorf("requesting %d lines of %s: %w", len(lines), c.name, syscall.EINVAL)
 	}
@@ -89,7 +91,7 @@ func (h *handle) Request(lines []gpio.LineConfig, o gpio.Options) (gpio.Request,
 		buffer = 16 * len(lines)
 	}
 	r := &request{
-		chip: c, buffer: min(buffer, uapi.MaxEventBuffer), wake: make(chan struct{}, 1),
+		chip: c, handles: 1, buffer: min(buffer, uapi.MaxEventBuffer), wake: make(chan struct{}, 1),
 		timers: make([]*time.Timer, len(lines)), lineSeq: make([]uint32, len(lines)), stable: make([]int, len(lines)),
 	}
 	for i, config := range lines {
@@ -100,7 +102,7 @@ func (h *handle) Request(lines []gpio.LineConfig, o gpio.Options) (gpio.Request,
 	c.requests = append(c.requests, r)
 	c.made++
 	r.apply(lines)
-	return r, nil
+	return &descriptor{request: r}, nil
 }
 
 // allows says whether lines can be set like that by a request, nil for a new
@@ -130,6 +132,7 @@ type request struct {
 	chip    *Chip
 	offsets []int
 	buffer  int
+	handles int // how many descriptors this process has
 
 	events  []gpio.Event
 	seq     uint32
@@ -139,12 +142,19 @@ type request struct {
 
 	deadline time.Time
 	wake     chan struct{} // something has changed for who reads
-	closed   bool
 	gone     bool
-	files    []*os.File // what stands for the descriptor, made when asked for
+	// in stands for the descriptor towards others, who may copy it; a write to
+	// out fails once nobody has a copy. Both are made when asked for.
+	in, out *os.File
 }
 
-var _ gpio.Keeper = (*request)(nil)
+// descriptor is one descriptor of a request.
+type descriptor struct {
+	*request
+	closed bool
+}
+
+var _ gpio.Keeper = (*descriptor)(nil)
 
 func (r *request) notify() {
 	select {
@@ -154,7 +164,7 @@ func (r *request) notify() {
 }
 
 // check is called with the chip's mu.
-func (r *request) check() error {
+func (r *descriptor) check() error {
 	switch {
 	case r.closed:
 		return os.ErrClosed
@@ -183,7 +193,7 @@ func (r *request) apply(lines []gpio.LineConfig) {
 	}
 }
 
-func (r *request) Get(mask uint64) (uint64, error) {
+func (r *descriptor) Get(mask uint64) (uint64, error) {
 	r.chip.mu.Lock()
 	defer r.chip.mu.Unlock()
 	if err := r.check(); err != nil {
@@ -212,7 +222,7 @@ func inverted(c gpio.LineConfig) int {
 	return 0
 }
 
-func (r *request) Set(mask, bits uint64) error {
+func (r *descriptor) Set(mask, bits uint64) error {
 	r.chip.mu.Lock()
 	defer r.chip.mu.Unlock()
 	if err := r.check(); err != nil {
@@ -236,7 +246,7 @@ func (r *request) Set(mask, bits uint64) error {
 	return nil
 }
 
-func (r *request) Configure(lines []gpio.LineConfig) error {
+func (r *descriptor) Configure(lines []gpio.LineConfig) error {
 	r.chip.mu.Lock()
 	defer r.chip.mu.Unlock()
 	if err := r.check(); err != nil {
@@ -250,7 +260,7 @@ func (r *request) Configure(lines []gpio.LineConfig) error {
 			return fmt.Errorf("configuring lines %d: %w", r.offsets, syscall.EINVAL)
 		}
 	}
-	if err := r.chip.allows(lines, r); err != nil {
+	if err := r.chip.allows(lines, r.request); err != nil {
 		return err
 	}
 	r.apply(lines)
@@ -271,7 +281,7 @@ func (r *request) change(bit, level int) {
 		r.chip.mu.Lock()
 		defer r.chip.mu.Unlock()
 		l := &r.chip.lines[r.offsets[bit]]
-		if r.closed || r.gone || l.req != r || l.level == r.stable[bit] {
+		if r.gone || l.req != r || l.level == r.stable[bit] {
 			return
 		}
 		r.emit(bit, l.level)
@@ -296,7 +306,7 @@ func (r *request) emit(bit, level int) {
 	r.notify()
 }
 
-func (r *request) Read(to []gpio.Event) (int, error) {
+func (r *descriptor) Read(to []gpio.Event) (int, error) {
 	for {
 		n, wait, err := r.take(to)
 		if n > 0 || err != nil {
@@ -316,7 +326,7 @@ func (r *request) Read(to []gpio.Event) (int, error) {
 }
 
 // take answers what there is, or how long to wait for it; 0 is for ever.
-func (r *request) take(to []gpio.Event) (int, time.Duration, error) {
+func (r *descriptor) take(to []gpio.Event) (int, time.Duration, error) {
 	r.chip.mu.Lock()
 	defer r.chip.mu.Unlock()
 	if err := r.check(); err != nil {
@@ -337,7 +347,7 @@ func (r *request) take(to []gpio.Event) (int, time.Duration, error) {
 	return 0, wait, nil
 }
 
-func (r *request) SetReadDeadline(t time.Time) error {
+func (r *descriptor) SetReadDeadline(t time.Time) error {
 	r.chip.mu.Lock()
 	defer r.chip.mu.Unlock()
 	if r.closed {
@@ -348,37 +358,36 @@ func (r *request) SetReadDeadline(t time.Time) error {
 	return nil
 }
 
-func (r *request) Close() error {
+func (r *descriptor) Close() error {
 	r.chip.mu.Lock()
 	defer r.chip.mu.Unlock()
 	if r.closed {
 		return nil
 	}
 	r.closed = true
-	if !r.gone {
-		r.chip.release(r)
-	}
+	r.handles--
+	r.chip.reap()
 	r.notify()
 	return nil
 }
 
 // Descriptor hands out one end of a pipe, by which the bench knows the request
 // again.
-func (r *request) Descriptor(use func(fd uintptr) error) error {
+func (r *descriptor) Descriptor(use func(fd uintptr) error) error {
 	r.chip.mu.Lock()
 	if err := r.check(); err != nil {
 		r.chip.mu.Unlock()
 		return err
 	}
-	if r.files == nil {
+	if r.in == nil {
 		in, out, err := os.Pipe()
 		if err != nil {
 			r.chip.mu.Unlock()
 			return fmt.Errorf("making a descriptor: %w", err)
 		}
-		r.files = []*os.File{in, out}
+		r.in, r.out = in, out
 	}
-	f := r.files[0]
+	f := r.in
 	r.chip.mu.Unlock()
 	conn, err := f.SyscallConn()
 	if err != nil {
@@ -393,8 +402,23 @@ func (r *request) Descriptor(use func(fd uintptr) error) error {
 // is says whether a file is the request's descriptor. It is called with the
 // chip's mu.
 func (r *request) is(info os.FileInfo) bool {
-	return slices.ContainsFunc(r.files, func(f *os.File) bool {
-		own, err := f.Stat()
-		return err == nil && os.SameFile(own, info)
-	})
+	if r.out == nil {
+		return false
+	}
+	own, err := r.out.Stat()
+	return err == nil && os.SameFile(own, info)
+}
+
+// alive says whether anybody still has a descriptor. It is called with the
+// chip's mu.
+func (r *request) alive() bool {
+	if r.handles > 0 {
+		return true
+	}
+	if r.out == nil {
+		return false
+	}
+	r.in.Close() // ours; again and again is no matter
+	_, err := r.out.Write([]byte{0})
+	return !errors.Is(err, syscall.EPIPE)
 }

@@ -3,6 +3,8 @@ package gpiosim_test
 import (
 	"testing"
 
+	"farhand/device/simsysfs"
+	"farhand/gpio"
 	"farhand/gpio/gpiosim"
 	"farhand/gpio/gpiotest"
 )
@@ -22,6 +24,33 @@ func TestConformance(t *testing.T) {
 			Level:  func(_ testing.TB, line int) int { return c.Level(line) },
 			Vanish: func(testing.TB) { c.Vanish() },
 			Adopt:  bench.Adopt,
+		}
+	})
+}
+
+func TestService(t *testing.T) {
+	gpiotest.RunService(t, func(t *testing.T) gpiotest.ServiceBench {
+		bench := gpiosim.Standard()
+		c := bench.Chip("gpiochip0")
+		open, err := bench.Open("/dev/gpiochip0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		tree := simsysfs.New(t.TempDir())
+		tree.AddGPIO(simsysfs.GPIO{Number: 0, Hardware: "fe200000.gpio", Label: "pinctrl-bcm2711", Lines: 58, Base: 512})
+		if err := tree.Err(); err != nil {
+			t.Fatal(err)
+		}
+		return gpiotest.ServiceBench{
+			Bench: gpiotest.Bench{
+				Chip: open, Label: "pinctrl-bcm2711", Free: [8]int{2, 3, 4, 5, 6, 7, 8, 10}, NoEdges: 9,
+				Drive:  func(_ testing.TB, line, level int) { c.Drive(line, level) },
+				Level:  func(_ testing.TB, line int) int { return c.Level(line) },
+				Vanish: func(testing.TB) { c.Vanish() },
+				Adopt:  bench.Adopt,
+			},
+			Driver: gpio.Driver{FS: tree.FS}, Device: "gpio:pinctrl-bcm2711", Open: bench.Open,
+			Kill: bench.Kill,
 		}
 	})
 }
