@@ -92,7 +92,7 @@ func (s *session) methods() shim.Table {
 		wire.TFileDelete: {Handle: shim.Unary(s.delete)},
 		wire.TFileMove:   {Handle: shim.Unary(s.move)},
 
-		wire.TExecuteCommand:     {Handle: shim.Unary(s.execute)},
+		wire.TExecuteCommand:     {Handle: shim.Unary(s.execute), Quick: true}, // starting is quick; the rest relieves the reader
 		wire.TLocalLLMCompletion: {Handle: shim.Unary(s.complete)},
 
 		wire.THardwareListRequest: {Handle: shim.Unary(s.d.listHardware)},

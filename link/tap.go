@@ -18,6 +18,7 @@ type tap struct {
 	reads atomic.Int64 // how often bytes were read
 	moved atomic.Int64 // the same for the last bulk write that the kernel took
 	fixed atomic.Bool  // the write deadline was set by hand
+	until atomic.Int64 // nanoseconds from start to the write deadline, if it was set by Write
 	room  atomic.Int64 // bytes that may be read before the upgrade is over; then unlimited
 }
 
@@ -57,7 +58,7 @@ func (t *tap) Write(p []byte) (int, error) {
 	written := 0
 	for {
 		n := min(len(p)-written, fragment+64)
-		t.Conn.SetWriteDeadline(time.Now().Add(writeStall))
+		t.extend()
 		k, err := t.Conn.Write(p[written : written+n])
 		written += k
 		if k >= bulk {
@@ -69,9 +70,20 @@ func (t *tap) Write(p []byte) (int, error) {
 	}
 }
 
+// extend gives a write writeStall, or down to half of it: setting the deadline
+// anew each time costs more than a small write's own share of work.
+func (t *tap) extend() {
+	now := time.Since(t.start)
+	if time.Duration(t.until.Load())-now < writeStall/2 {
+		t.until.Store(int64(now + writeStall))
+		t.Conn.SetWriteDeadline(t.start.Add(now + writeStall))
+	}
+}
+
 // SetWriteDeadline with the zero time goes back to a deadline per write.
 func (t *tap) SetWriteDeadline(at time.Time) error {
 	t.fixed.Store(!at.IsZero())
+	t.until.Store(0)
 	if at.IsZero() {
 		return nil
 	}
@@ -81,6 +93,7 @@ func (t *tap) SetWriteDeadline(at time.Time) error {
 // SetDeadline must not leave a fixed write deadline behind.
 func (t *tap) SetDeadline(at time.Time) error {
 	t.fixed.Store(!at.IsZero())
+	t.until.Store(0)
 	return t.Conn.SetDeadline(at)
 }
 
