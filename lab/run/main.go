@@ -21,7 +21,7 @@ func main() {
 	flag.StringVar(&o.tests, "test", "^TestLab", "the `pattern` of tests to run")
 	flag.StringVar(&o.report, "report", "bin/lab.json", "the `file` for the report")
 	flag.DurationVar(&o.limit, "limit", 170*time.Second, "how long the guest may run")
-	flag.DurationVar(&o.suiteLimit, "suite-limit", 100*time.Second, "how long one suite may run, before it says what hangs")
+	flag.DurationVar(&o.suiteLimit, "suite-limit", 120*time.Second, "how long one suite may run, before it says what hangs")
 	flag.IntVar(&o.soak, "soak", 100, "plug and unplug `cycles` of the soak test")
 	flag.BoolVar(&o.refresh, "refresh", false, "ask for a newer kernel, though one is in the cache")
 	flag.BoolVar(&o.verbose, "v", false, "list every test")

@@ -12,6 +12,8 @@ var loadedModules = []proto.Module{
 	{Name: "configfs"},
 	{Name: "gpio_sim"},
 	{Name: "i2c_dev"},
+	// The old scheme enumerates with one reset less. Gadgets don't mind.
+	{Name: "usbcore", Params: "old_scheme_first=1"},
 	{Name: "xhci_pci"},
 	// Several controllers, so that several gadgets can be plugged in at once.
 	{Name: "dummy_hcd", Params: "num=4"},
