@@ -103,6 +103,9 @@ func (m Mode) with(w *wire.SerialMode) (Mode, error) {
 	return m, nil
 }
 
+// deviation is how far a rate is from what was asked, in percent.
+func deviation(asked, got int) float64 { return float64(got-asked) / float64(max(1, asked)) * 100 }
+
 // rs485 puts the defaults where nothing was asked.
 func rs485(w *wire.SerialRS485) (RS485, error) {
 	or := func(v *bool, otherwise bool) bool {

@@ -150,7 +150,7 @@ func (p *Port) disclaim(fd int) {
 
 // SetMode changes how the port is set. What the driver doesn't do is
 // FEATURE_NOT_SUPPORTED, and the port is left as it was. A bit rate is taken as
-// the kernel makes it: see Baud.
+// the kernel makes it, see Baud, as far as that is within 10 %.
 func (p *Port) SetMode(m Mode) error {
 	return p.control(func(fd int) error {
 		before, err := termios.Get(fd)
@@ -172,6 +172,9 @@ func (p *Port) SetMode(m Mode) error {
 			return p.failed("reading the mode of", err)
 		}
 		err = p.refused(&want, got)
+		if err == nil {
+			err = p.rateRefused(m.BaudRate, int(got.Ospeed))
+		}
 		var x extras
 		if err == nil {
 			x, err = p.setExtras(fd, m)
@@ -243,6 +246,18 @@ func (p *Port) refused(want, got *unix.Termios) error {
 		return nil
 	}
 	return unsupported(feature, "%s doesn't support this %s", p.node, feature)
+}
+
+// maxDeviation is how far from what was asked a rate may be, in percent. At 5 %
+// the last bit of a byte is half a bit off; beyond twice that the driver has
+// done something else (ftdi_sio sets 9600 bit/s for what the chip can't).
+const maxDeviation = 10
+
+func (p *Port) rateRefused(asked, got int) error {
+	if d := deviation(asked, got); d >= -maxDeviation && d <= maxDeviation {
+		return nil
+	}
+	return unsupported("baudrate", "%s can't do %d bit/s: it would run at %d", p.node, asked, got).With("baudrate", got)
 }
 
 // Mode is how the port was set last.

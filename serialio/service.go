@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"time"
 
@@ -154,6 +155,9 @@ func (o *operation) port(w *wire.SerialMode) (*Port, error) {
 			return nil, err
 		}
 		s.mode = mode
+		if w := rateWarning(s.port); w != "" {
+			o.opened = &wire.SerialOpened{Warnings: []string{w}}
+		}
 	}
 	return s.port, nil
 }
@@ -163,7 +167,21 @@ func (o *operation) sayOpened(p *Port) {
 	if o.r.Device.VID != "" {
 		opened.Warnings = p.Meddling()
 	}
+	if w := rateWarning(p); w != "" {
+		opened.Warnings = append(opened.Warnings, w)
+	}
 	o.opened = &opened
+}
+
+// rateWarning is about a rate that the far end may not understand.
+func rateWarning(p *Port) string {
+	const most = 2 // percent: half of what two ends together may be apart
+	asked := p.Mode().BaudRate
+	d := deviation(asked, p.Baud())
+	if d >= -most && d <= most {
+		return ""
+	}
+	return fmt.Sprintf("the port runs at %d bit/s instead of %d (%+.1f %%): the far end may not understand it", p.Baud(), asked, d)
 }
 
 func resetChoice(w *wire.SerialMode) Reset {
@@ -304,10 +322,9 @@ func (o *operation) control(a wire.SerialControl) (wire.SerialLines, error) {
 
 // lines is what SERIAL_CONTROL says beside the modem lines.
 func (o *operation) lines(p *Port) wire.SerialLines {
-	asked := p.Mode().BaudRate
 	_, next := p.Offsets()
 	lines := wire.SerialLines{
-		Baudrate: p.Baud(), BaudrateDeviation: float64(p.Baud()-asked) / float64(asked) * 100,
+		Baudrate: p.Baud(), BaudrateDeviation: deviation(p.Mode().BaudRate, p.Baud()),
 		LowLatency: p.LowLatency(), Offset: next, Opened: o.opened,
 	}
 	if r, ok := p.RS485(); ok {

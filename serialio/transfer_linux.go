@@ -67,9 +67,16 @@ func (p *Port) Drain(ctx context.Context, timeout time.Duration) error {
 	return err
 }
 
+// The biggest transmit buffers that a driver doesn't count, in bits on the wire:
+// of a UART that can't say whether it is empty, and of a bridge (FT2232H) whose
+// "no" may be a lie, as that of some clones and emulators always is.
+const (
+	uartFIFO   = 64 * 10
+	bridgeFIFO = 4096 * 10
+)
+
 // waitSent asks again and again: the kernel's own wait can't be cancelled.
 func (p *Port) waitSent(ctx context.Context) error {
-	const fifo = 64 * 10 // bits in the biggest common UART FIFO, 10 a byte
 	again := time.NewTimer(0)
 	defer again.Stop()
 	var emptied time.Time
@@ -90,6 +97,10 @@ func (p *Port) waitSent(ctx context.Context) error {
 			empty, emptyErr = termios.TransmitterEmpty(fd)
 			return nil
 		})
+		bits := bridgeFIFO
+		if emptyErr != nil {
+			bits = uartFIFO
+		}
 		switch now := time.Now(); {
 		case err != nil:
 			return err
@@ -99,8 +110,8 @@ func (p *Port) waitSent(ctx context.Context) error {
 			return nil
 		case emptied.IsZero():
 			emptied = now
-		case emptyErr != nil && now.Sub(emptied) >= time.Second*fifo/time.Duration(max(1, p.Baud())):
-			return nil // the driver can't say; a FIFO's time is the best guess
+		case now.Sub(emptied) >= time.Second*time.Duration(bits)/time.Duration(max(1, p.Baud())):
+			return nil
 		}
 		again.Reset(time.Millisecond)
 	}

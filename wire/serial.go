@@ -51,16 +51,18 @@ type SerialRS485 struct {
 	TerminateBus  *bool `json:"terminate_bus,omitempty"`        // switch on the terminating resistor; default false
 }
 
-// SerialOpened is part of a result if the operation opened the port.
+// SerialOpened is part of a result if the operation opened the port, or if it
+// changed the bit rate to one that is more than 2 % off.
 type SerialOpened struct {
 	// Reset says whether opening may have reset the board: "done" (it was asked
 	// for), "possible" (DTR and RTS went from low to high, which Linux doesn't
 	// let a program prevent), "unlikely" (they have been high since an earlier
-	// use), "none" (the port has no modem lines).
-	Reset string `json:"reset"`
+	// use), "none" (the port has no modem lines). Empty if it was open already.
+	Reset string `json:"reset,omitempty"`
 	// Note says so in a sentence, and what can be done about it.
 	Note string `json:"note,omitempty"`
-	// Warnings name programs on the device that are known to interfere.
+	// Warnings name programs on the device that are known to interfere, and a bit
+	// rate that is more than 2 % off.
 	Warnings []string `json:"warnings,omitempty"`
 }
 
