@@ -14,6 +14,10 @@
 // Nothing is ever sent twice. A chip that didn't acknowledge may have taken part
 // of what was written, and only the caller knows whether to write it again.
 //
+// An adapter behind a USB bridge isn't gone for the kernel before every open file
+// of it is closed: the thread that handles hubs waits for that. A lease ends, and
+// closes its file, as soon as the kernel says that the device is being removed.
+//
 // An opened bus is an i2c.BusCloser, and an opened chip select an
 // spi.PortCloser, of periph.io, so that periph's device drivers and test doubles
 // work on them. The two buses of periph's own host/sysfs aren't used: they give

@@ -230,6 +230,7 @@ func i2cMessages(a wire.I2CTransfer) ([]i2cdev.Message, error) {
 }
 
 func (o *i2cOperation) smbus(a wire.I2CSMBus) (wire.I2CSMBusResult, error) {
+	a.Protocol = strings.ReplaceAll(strings.ToLower(a.Protocol), "-", "_")
 	out := wire.I2CSMBusResult{Address: a.Address, Protocol: a.Protocol}
 	addr, err := address(a.Address, false, a.Force)
 	if err != nil {

@@ -4,7 +4,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"slices"
 	"testing"
+
+	"periph.io/x/conn/v3/physic"
+	"periph.io/x/conn/v3/spi"
+	"periph.io/x/host/v3/sysfs"
 
 	"farhand/bus"
 	"farhand/bus/bustest"
@@ -79,4 +84,53 @@ func idleByte(t testing.TB, node string) byte {
 		t.Fatal(err)
 	}
 	return in[0]
+}
+
+// TestLabPeriph compares with another implementation of the same requests,
+// periph's host/sysfs, on the same kernel devices.
+func TestLabPeriph(t *testing.T) {
+	testenv.Lab(t)
+	d := guest.SPI(t)
+	theirs, err := sysfs.NewSPI(d.Bus, d.Chip)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer theirs.Close()
+	ours, err := bus.OpenSPI(d.Path, ioctl.Open, spidev.DefaultBufSize)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ours.Close()
+	out := []byte{0x9f, 1, 2, 3}
+	answers := make(map[string][]byte)
+	for name, port := range map[string]spi.Port{"theirs": theirs, "ours": ours} {
+		c, err := port.Connect(physic.MegaHertz, spi.Mode0, 8)
+		if err != nil {
+			t.Fatal(err)
+		}
+		in := make([]byte, len(out))
+		if err := c.Tx(out, in); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		answers[name] = in
+	}
+	if !slices.Equal(answers["ours"], answers["theirs"]) {
+		t.Errorf("read % x", answers)
+	}
+
+	stub := guest.I2CStub(t, 0x50)
+	bare, err := sysfs.NewI2C(stub.Number)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer bare.Close()
+	chip, err := bus.OpenI2C(stub.Path, ioctl.Open, func(uint16) string { return "" })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer chip.Close()
+	theirErr, ourErr := bare.Tx(0x50, []byte{0}, make([]byte, 1)), chip.Tx(0x50, []byte{0}, make([]byte, 1))
+	if theirErr == nil || wire.CodeOf(ourErr) != wire.FeatureNotSupported {
+		t.Errorf("i2c-stub does no plain transfers, yet they answer %v and %v", theirErr, ourErr)
+	}
 }

@@ -173,7 +173,9 @@ const (
 	I2CScanRead  = "read"
 )
 
-// I2CScan is the args of I2C_SCAN. It looks at the whole bus and takes no lease.
+// I2CScan is the args of I2C_SCAN. It looks at the whole bus and takes no lease:
+// chips that other sessions use are probed too, between two of their
+// transactions.
 type I2CScan struct {
 	First  *I2CAddress `json:"first,omitempty"`  // default 0x08
 	Last   *I2CAddress `json:"last,omitempty"`   // default 0x77

@@ -111,7 +111,7 @@ func testRegisters(t *testing.T, r *rig, b I2C) {
 	if v := r.value(t, smbus(m, wire.SMBusReadByteData, 0x10, -1)); v != 0xa5 {
 		t.Errorf("register 0x10 holds %#x", v)
 	}
-	r.write(t, smbus(m, wire.SMBusWriteWordData, 0x20, 0xbeef))
+	do[wire.I2CSMBusResult](t, r, wire.OpI2CSMBus, smbus(m, "Write-Word-Data", 0x20, 0xbeef)) // as people write it
 	if v := r.value(t, smbus(m, wire.SMBusReadWordData, 0x20, -1)); v != 0xbeef {
 		t.Errorf("the word at 0x20 is %#x", v)
 	}
