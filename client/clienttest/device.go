@@ -300,7 +300,7 @@ func operate(op wire.HardwareOp) (any, error) {
 		}
 		out.Result = data
 	case wire.OpSerialControl:
-		out.Result = wire.SerialLines{DTR: true, CTS: true, Baudrate: 9600}
+		out.Result = wire.SerialLines{ModemLines: true, DTR: true, CTS: true, Baudrate: 9600}
 	default:
 		return nil, wire.Errorf(wire.FeatureNotSupported, "no %s", op.Op)
 	}

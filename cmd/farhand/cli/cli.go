@@ -113,7 +113,7 @@ farhand ls :/etc.`,
 			root.AddCommand(c)
 		}
 	}
-	add("use", a.machines(), a.devices(), a.exec(), a.ls(), a.stat(), a.cat(), a.put(), a.get(), a.rm(), a.mv(), a.serial())
+	add("use", a.machines(), a.devices(), a.exec(), a.ls(), a.stat(), a.cat(), a.put(), a.get(), a.rm(), a.mv(), a.serial(), a.gpio())
 	add("manage", a.approve(), a.claim(), a.token(), a.sessions(), a.revoke(), a.audit())
 	add("account", a.login(), a.logout(), a.whoami())
 	root.AddCommand(a.version(), exitCodes())

@@ -2,12 +2,14 @@ package cli
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"farhand/client"
+	"farhand/wire"
 )
 
 func (a *app) machines() *cobra.Command {
@@ -76,7 +78,7 @@ func (a *app) oneMachine(ctx context.Context, c *client.Client, name string) err
 	row("board", m.Board)
 	row("platform", platform(m))
 	row("version", m.ShimVersion)
-	row("offers", join(m.Capabilities))
+	row("offers", join(slices.DeleteFunc(slices.Clone(m.Capabilities), func(c wire.Capability) bool { return !c.Approvable() })))
 	row("allowed", ceiling(m.Approval))
 	row("approved", a.age(m.ApprovedAt))
 	row("last seen", a.seen(m))

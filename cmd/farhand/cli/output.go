@@ -138,6 +138,12 @@ type table struct {
 func (t *table) add(cells ...cell) { t.rows = append(t.rows, cells) }
 
 func (t *table) write(w io.Writer, p painter, width int) error {
+	_, err := io.WriteString(w, t.text(p, width))
+	return err
+}
+
+// text is what write writes.
+func (t *table) text(p painter, width int) string {
 	rows := t.rows
 	if len(t.head) > 0 {
 		head := make([]cell, len(t.head))
@@ -170,8 +176,7 @@ func (t *table) write(w io.Writer, p painter, width int) error {
 	for _, row := range rows {
 		writeRow(&b, row, widths)
 	}
-	_, err := io.WriteString(w, b.String())
-	return err
+	return b.String()
 }
 
 // narrow takes from the widest columns until all fit into width, as far as their

@@ -1,29 +1,29 @@
 package cli
 
 import (
-	"context"
-
 	"github.com/spf13/cobra"
 
-	"farhand/client"
 	"farhand/wire"
 )
 
 func (a *app) serial() *cobra.Command {
 	g := group("serial", "Talk to serial ports of a machine",
-		a.serialList(), a.serialWrite(), a.serialRead(), a.serialTransact(), a.serialControl(), a.serialRelease())
+		a.serialList(), a.serialWrite(), a.serialRead(), a.serialTransact(), a.serialWatch(), a.serialExpect(), a.serialControl(), a.serialRelease())
 	g.Long = `serial reads and writes serial ports. DEVICE is an id as farhand devices shows it,
-or an unambiguous other name of it, such as /dev/ttyUSB0.
+or an unambiguous other name of it, such as /dev/ttyUSB0. It may be left out where
+the machine has one serial port.
 
 In DATA and --until these stand for bytes: \n \r \t \0 \\ and \xHH; --raw takes
 every character as it is, --hex takes pairs of hexadecimal digits.
 
 A port is set to 115200 8N1 unless flags say otherwise. It is taken for the
-operation alone; --hold keeps it for this login, as it is set, until serial release
+operation alone; --hold keeps it for this login, as it is set, until farhand release
 or some idle minutes.`
 	g.Example = `  farhand serial list pi
   farhand serial transact pi serial:usb-2341:0043-95530 '*IDN?\n' --until '\n'
   farhand serial read pi /dev/ttyUSB0 --baud 9600 --timeout 5s
+  farhand serial watch pi /dev/ttyUSB0 --from 0
+  farhand serial expect pi /dev/ttyUSB0 'send:\n' 'expect:login: ' 'send:pi\n' 're:\$ $'
   farhand serial control pi /dev/ttyUSB0 --dtr off`
 	return g
 }
@@ -40,48 +40,26 @@ func (a *app) serialList() *cobra.Command {
 	}
 }
 
-// port is the port that a serial verb works on.
-type port struct {
-	session *client.Session
-	device  string
-	hold    client.Hold
-}
-
-// withPort opens a session on the machine and runs do there. args are [MACHINE]
-// DEVICE; hold is the flag.
-func (a *app) withPort(cmd *cobra.Command, args []string, hold bool, do func(context.Context, port) error) error {
-	machine, device := "", args[len(args)-1]
-	if len(args) == 2 {
-		machine = args[0]
-	}
-	ctx := cmd.Context()
-	c, err := a.connect()
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	if machine, err = a.machine(ctx, c, machine); err != nil {
-		return err
-	}
-	s, err := c.Open(ctx, client.Place{Machine: machine})
-	if err != nil {
-		return err
-	}
-	return do(ctx, port{s, device, client.Hold(hold)})
-}
-
 // modeFlags are the flags that set a port.
 type modeFlags struct {
 	baud, bytesize          int
 	parity                  string
 	stopbits                float64
 	rtscts, xonxoff, dsrdtr bool
+	latency                 bool
+	rs485, reset            string
 	timeout                 string
 	hold                    bool
 	cmd                     *cobra.Command
 }
 
+// add adds them, and --hold.
 func (f *modeFlags) add(cmd *cobra.Command) {
+	f.addMode(cmd)
+	addHold(cmd, &f.hold)
+}
+
+func (f *modeFlags) addMode(cmd *cobra.Command) {
 	f.cmd = cmd
 	flags := cmd.Flags()
 	flags.IntVarP(&f.baud, "baud", "b", 115200, "bits a second, any rate that the port can do")
@@ -91,11 +69,13 @@ func (f *modeFlags) add(cmd *cobra.Command) {
 	flags.BoolVar(&f.rtscts, "rtscts", false, "flow control by RTS and CTS")
 	flags.BoolVar(&f.xonxoff, "xonxoff", false, "flow control by XON and XOFF")
 	flags.BoolVar(&f.dsrdtr, "dsrdtr", false, "flow control by DSR and DTR")
-	flags.BoolVar(&f.hold, "hold", false, "keep the port after this until serial release")
+	flags.StringVar(&f.rs485, "rs485", "", "on: switch an RS-485 transceiver with RTS; off: don't")
+	flags.BoolVar(&f.latency, "low-latency", false, "have the driver hand on every byte at once")
+	flags.StringVar(&f.reset, "reset-on-open", "", "on: reset the board by DTR and RTS when this opens the port; off: lower both at once (default: leave them up)")
 }
 
 // mode is what was asked for: a flag that was not given leaves the port as it is held.
-func (f *modeFlags) mode() *wire.SerialMode {
+func (f *modeFlags) mode() (*wire.SerialMode, error) {
 	var m wire.SerialMode
 	any := false
 	given := func(name string) bool {
@@ -124,10 +104,24 @@ func (f *modeFlags) mode() *wire.SerialMode {
 	if given("dsrdtr") {
 		m.DSRDTR = &f.dsrdtr
 	}
-	if !any {
-		return nil
+	if given("low-latency") {
+		m.LowLatency = &f.latency
 	}
-	return &m
+	var err error
+	if m.ResetOnOpen, err = onOff("reset-on-open", f.reset); err != nil {
+		return nil, err
+	}
+	rs485, err := onOff("rs485", f.rs485)
+	if err != nil {
+		return nil, err
+	}
+	if rs485 != nil {
+		m.RS485 = &wire.SerialRS485{Enabled: rs485}
+	}
+	if !any && m.ResetOnOpen == nil && m.RS485 == nil {
+		return nil, nil
+	}
+	return &m, nil
 }
 
 func (f *modeFlags) addTimeout(cmd *cobra.Command, what string) {
@@ -135,14 +129,18 @@ func (f *modeFlags) addTimeout(cmd *cobra.Command, what string) {
 }
 
 // seconds is --timeout as the wire has it.
-func (f *modeFlags) seconds() (*float64, error) {
-	if f.timeout == "" {
-		return nil, nil
+func (f *modeFlags) seconds() (*float64, error) { return seconds("timeout", f.timeout) }
+
+// tellOpened says what opening the port may have done to the board, and what on
+// the machine may get in the way.
+func (a *app) tellOpened(o *wire.SerialOpened) {
+	if o == nil {
+		return
 	}
-	d, err := duration(f.timeout)
-	if err != nil || d < 0 {
-		return nil, usage("--timeout %q is not a duration such as 500ms or 5s", f.timeout)
+	if o.Note != "" && (o.Reset == "done" || o.Reset == "possible") {
+		a.note("%s", clean(o.Note))
 	}
-	s := d.Seconds()
-	return &s, nil
+	for _, w := range o.Warnings {
+		a.note("Warning: %s", clean(w))
+	}
 }

@@ -3,6 +3,8 @@ package cli
 import (
 	"context"
 	"fmt"
+	"math"
+	"strconv"
 
 	"github.com/spf13/cobra"
 
@@ -15,35 +17,35 @@ func (a *app) serialControl() *cobra.Command {
 		dtr, rts, pause string
 	)
 	cmd := &cobra.Command{
-		Use:     "control [MACHINE] DEVICE",
+		Use:     "control [MACHINE] [DEVICE]",
 		Short:   "Set and show the modem lines of a serial port",
 		Example: "  farhand serial control pi /dev/ttyUSB0\n  farhand serial control pi /dev/ttyUSB0 --dtr off --break 250ms",
-		Args:    between(1, 2, "[MACHINE] DEVICE"),
+		Args:    between(0, 2, "[MACHINE] [DEVICE]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			request := wire.SerialControl{Mode: mode.mode()}
-			var err error
+			set, err := mode.mode()
+			if err != nil {
+				return err
+			}
+			request := wire.SerialControl{Mode: set}
 			if request.DTR, err = onOff("dtr", dtr); err != nil {
 				return err
 			}
 			if request.RTS, err = onOff("rts", rts); err != nil {
 				return err
 			}
-			if pause != "" {
-				d, err := duration(pause)
-				if err != nil || d <= 0 {
-					return usage("--break %q is not a duration such as 250ms", pause)
-				}
-				seconds := d.Seconds()
-				request.BreakSeconds = &seconds
+			if request.BreakSeconds, err = seconds("break", pause); err != nil {
+				return err
 			}
-			return a.withPort(cmd, args, mode.hold, func(ctx context.Context, p port) error {
-				lines, err := p.session.SerialControl(ctx, p.device, request, p.hold)
+			return a.onDevice(cmd, "serial", split("serial", args, 0, nil), mode.hold, func(ctx context.Context, at spot) error {
+				lines, err := at.session.SerialControl(ctx, at.device, request, at.hold)
 				if err != nil {
 					return err
 				}
+				a.tellOpened(lines.Opened)
 				return a.printLines(lines)
 			})
 		},
+		ValidArgsFunction: a.completeDevice("serial"),
 	}
 	mode.add(cmd)
 	cmd.Flags().StringVar(&dtr, "dtr", "", "set DTR `on` or off")
@@ -65,9 +67,24 @@ func (a *app) printLines(l wire.SerialLines) error {
 		if line.on {
 			state = cell{"on", a.style.out.green}
 		}
-		t.add(plain(line.name), state)
+		if l.ModemLines {
+			t.add(plain(line.name), state)
+		}
 	}
-	t.add(plain("baud"), plain(fmt.Sprint(l.Baudrate)))
+	rate := strconv.Itoa(l.Baudrate)
+	if d := l.BaudrateDeviation; math.Abs(d) >= 0.1 {
+		rate += fmt.Sprintf(" (%+.1f %% off what was asked)", d)
+	}
+	t.add(plain("baud"), plain(rate))
+	if l.LowLatency {
+		t.add(plain("latency"), plain("low"))
+	}
+	if r := l.RS485; r != nil && r.Enabled != nil && *r.Enabled {
+		t.add(plain("RS-485"), cell{"on", a.style.out.green})
+	}
+	if !l.ModemLines {
+		a.note("The port has no modem lines.")
+	}
 	return t.write(a.env.Stdout, a.style.out, a.style.width)
 }
 
@@ -86,16 +103,17 @@ func onOff(flag, value string) (*bool, error) {
 
 func (a *app) serialRelease() *cobra.Command {
 	return &cobra.Command{
-		Use:   "release [MACHINE] DEVICE",
+		Use:   "release [MACHINE] [DEVICE]",
 		Short: "Give back a port that --hold kept",
-		Args:  between(1, 2, "[MACHINE] DEVICE"),
+		Args:  between(0, 2, "[MACHINE] [DEVICE]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.withPort(cmd, args, false, func(ctx context.Context, p port) error {
-				if err := p.session.Release(ctx, p.device); err != nil {
+			return a.onDevice(cmd, "serial", split("serial", args, 0, nil), false, func(ctx context.Context, at spot) error {
+				if err := at.session.Release(ctx, at.device); err != nil {
 					return err
 				}
-				return a.done(map[string]string{"machine_id": p.session.Info().MachineID, "device": p.device})
+				return a.done(map[string]string{"machine_id": at.session.Info().MachineID, "device": at.device})
 			})
 		},
+		ValidArgsFunction: a.completeDevice("serial"),
 	}
 }

@@ -18,12 +18,12 @@ func (a *app) serialRead() *cobra.Command {
 		size  int
 	)
 	cmd := &cobra.Command{
-		Use:   "read [MACHINE] DEVICE",
+		Use:   "read [MACHINE] [DEVICE]",
 		Short: "Read from a serial port",
 		Long: `read writes what comes in at a serial port to standard output, until --size bytes,
 --until or --timeout. With --until it gives 1 if the pattern did not come.`,
 		Example: `  farhand serial read pi /dev/ttyUSB0 --until '\r\n' --timeout 10s`,
-		Args:    between(1, 2, "[MACHINE] DEVICE"),
+		Args:    between(0, 2, "[MACHINE] [DEVICE]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			pattern, err := form.bytes(until)
 			if err != nil {
@@ -33,15 +33,21 @@ func (a *app) serialRead() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			request := wire.SerialRead{Size: size, TimeoutSeconds: seconds, Until: pattern, Mode: mode.mode()}
-			return a.withPort(cmd, args, mode.hold, func(ctx context.Context, p port) error {
-				got, err := p.session.SerialRead(ctx, p.device, request, p.hold)
+			set, err := mode.mode()
+			if err != nil {
+				return err
+			}
+			request := wire.SerialRead{Size: size, TimeoutSeconds: seconds, Until: pattern, Mode: set}
+			return a.onDevice(cmd, "serial", split("serial", args, 0, nil), mode.hold, func(ctx context.Context, at spot) error {
+				got, err := at.session.SerialRead(ctx, at.device, request, at.hold)
 				if err != nil {
 					return err
 				}
+				a.tellOpened(got.Opened)
 				return a.printSerial(got, until != "", form)
 			})
 		},
+		ValidArgsFunction: a.completeDevice("serial"),
 	}
 	mode.add(cmd)
 	mode.addTimeout(cmd, "give up after this `DURATION` (default 1s)")
@@ -63,6 +69,9 @@ func (a *app) printSerial(got wire.SerialData, wanted bool, form dataForm) error
 		_, err = io.WriteString(a.env.Stdout, hex.EncodeToString(got.Data)+"\n")
 	default:
 		_, err = a.env.Stdout.Write(got.Data)
+	}
+	if got.Lost > 0 {
+		a.note("%d bytes before these were lost.", got.Lost)
 	}
 	if err != nil || !wanted || got.StopReason == "until" {
 		return err

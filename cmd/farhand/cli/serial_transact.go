@@ -17,15 +17,16 @@ func (a *app) serialTransact() *cobra.Command {
 		flush bool
 	)
 	cmd := &cobra.Command{
-		Use:   "transact [MACHINE] DEVICE DATA",
+		Use:   "transact [MACHINE] [DEVICE] DATA",
 		Short: "Write to a serial port and read the answer",
 		Long: `transact sends DATA, or standard input for -, and writes what comes back to standard
 output, until --size bytes, --until or --timeout. Nobody else gets between the two.
 With --until it gives 1 if the pattern did not come.`,
 		Example: `  farhand serial transact pi /dev/ttyUSB0 '*IDN?\n' --until '\n'`,
-		Args:    between(2, 3, "[MACHINE] DEVICE DATA"),
+		Args:    between(1, 3, "[MACHINE] [DEVICE] DATA"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			data, err := a.data(args[len(args)-1], form)
+			w := split("serial", args, 1, nil)
+			data, err := a.data(w.rest[0], form)
 			if err != nil {
 				return err
 			}
@@ -37,17 +38,23 @@ With --until it gives 1 if the pattern did not come.`,
 			if err != nil {
 				return err
 			}
-			request := wire.SerialTransact{
-				Data: data, Until: pattern, Size: size, TimeoutSeconds: seconds, Flush: flush, Mode: mode.mode(),
+			set, err := mode.mode()
+			if err != nil {
+				return err
 			}
-			return a.withPort(cmd, args[:len(args)-1], mode.hold, func(ctx context.Context, p port) error {
-				got, err := p.session.SerialTransact(ctx, p.device, request, p.hold)
+			request := wire.SerialTransact{
+				Data: data, Until: pattern, Size: size, TimeoutSeconds: seconds, Flush: flush, Mode: set,
+			}
+			return a.onDevice(cmd, "serial", w, mode.hold, func(ctx context.Context, at spot) error {
+				got, err := at.session.SerialTransact(ctx, at.device, request, at.hold)
 				if err != nil {
 					return err
 				}
+				a.tellOpened(got.Opened)
 				return a.printSerial(got, until != "", form)
 			})
 		},
+		ValidArgsFunction: a.completeDevice("serial"),
 	}
 	mode.add(cmd)
 	mode.addTimeout(cmd, "give up after this `DURATION` (default 1s)")

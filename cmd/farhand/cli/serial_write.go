@@ -15,13 +15,14 @@ func (a *app) serialWrite() *cobra.Command {
 		drain bool
 	)
 	cmd := &cobra.Command{
-		Use:     "write [MACHINE] DEVICE DATA",
+		Use:     "write [MACHINE] [DEVICE] DATA",
 		Short:   "Write to a serial port",
 		Long:    "write sends DATA, or standard input for -, to a serial port.",
 		Example: `  farhand serial write pi /dev/ttyUSB0 'OUTP ON\n'`,
-		Args:    between(2, 3, "[MACHINE] DEVICE DATA"),
+		Args:    between(1, 3, "[MACHINE] [DEVICE] DATA"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			data, err := a.data(args[len(args)-1], form)
+			w := split("serial", args, 1, nil)
+			data, err := a.data(w.rest[0], form)
 			if err != nil {
 				return err
 			}
@@ -29,12 +30,17 @@ func (a *app) serialWrite() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			request := wire.SerialWrite{Data: data, Drain: drain, TimeoutSeconds: seconds, Mode: mode.mode()}
-			return a.withPort(cmd, args[:len(args)-1], mode.hold, func(ctx context.Context, p port) error {
-				written, err := p.session.SerialWrite(ctx, p.device, request, p.hold)
+			set, err := mode.mode()
+			if err != nil {
+				return err
+			}
+			request := wire.SerialWrite{Data: data, Drain: drain, TimeoutSeconds: seconds, Mode: set}
+			return a.onDevice(cmd, "serial", w, mode.hold, func(ctx context.Context, at spot) error {
+				written, err := at.session.SerialWrite(ctx, at.device, request, at.hold)
 				if err != nil {
 					return err
 				}
+				a.tellOpened(written.Opened)
 				if a.json {
 					return a.printJSON(written)
 				}
@@ -44,6 +50,7 @@ func (a *app) serialWrite() *cobra.Command {
 				return nil
 			})
 		},
+		ValidArgsFunction: a.completeDevice("serial"),
 	}
 	mode.add(cmd)
 	mode.addTimeout(cmd, "give up after this `DURATION`")

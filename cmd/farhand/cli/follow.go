@@ -1,0 +1,271 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"farhand/client"
+	"farhand/wire"
+)
+
+// watching is how a verb shows a stream. What a person sees is made by record or
+// data, one after the other, and then by redraw; with --json it is a document a
+// line: {"opened": ...}, each record as it is or {"offset", "data"},
+// {"lost": {"from", "to"}} for what can't be had any more, {"end": {"reason"}};
+// record and data are called all the same.
+type watching struct {
+	opened any // the result of the operation that opened the stream
+	record func(json.RawMessage) error
+	data   func(offset int64, b []byte) error
+	redraw func() // shows what record changed, a moment later at the latest
+	lost   func(from, to int64)
+	// task is what ends by itself and isn't done before: an interrupt fails it.
+	task bool
+}
+
+// untilFlags are the flags that end a watch.
+type untilFlags struct {
+	count  int
+	period string
+}
+
+func (f *untilFlags) add(cmd *cobra.Command, what string) {
+	cmd.Flags().IntVar(&f.count, "count", 0, "stop after this many "+what)
+	cmd.Flags().StringVar(&f.period, "for", "", "stop after this `DURATION`")
+}
+
+// bound applies --for to the context of a stream.
+func (f *untilFlags) bound(ctx context.Context) (context.Context, context.CancelFunc, error) {
+	if f.count < 0 {
+		return nil, nil, usage("--count can't be negative")
+	}
+	if f.period == "" {
+		return ctx, func() {}, nil
+	}
+	d, err := duration(f.period)
+	if err != nil || d <= 0 {
+		return nil, nil, usage("--for %q is not a duration such as 10s or 5m", f.period)
+	}
+	ctx, cancel := context.WithTimeout(ctx, d)
+	return ctx, cancel, nil
+}
+
+const (
+	// closing bounds the closing of a stream when it isn't wanted any more.
+	closing = 3 * time.Second
+	// redrawn is how often a live view is drawn at most.
+	redrawn = 50 * time.Millisecond
+	// looked is how often is looked whether the link is there.
+	looked = 500 * time.Millisecond
+)
+
+// errEnough ends a watch that has seen what it wanted.
+var errEnough = errors.New("enough")
+
+// follow shows a stream to its end, or until ctx ends or a function of w says
+// errEnough; then it closes the stream. It is nil if that is how a watch ends.
+func (a *app) follow(ctx context.Context, st *client.Stream, w watching) error {
+	err := a.pump(ctx, st, w)
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), closing)
+	defer cancel()
+	closed := st.Close(bounded)
+	switch {
+	case errors.Is(err, errEnough), ctx.Err() != nil && errors.Is(err, ctx.Err()) && !w.task:
+		return closed
+	}
+	return err
+}
+
+func (a *app) pump(ctx context.Context, st *client.Stream, w watching) error {
+	if a.json && w.opened != nil {
+		if err := a.line(map[string]any{"opened": w.opened}); err != nil {
+			return err
+		}
+	}
+	var (
+		dirty   bool
+		trouble error
+	)
+	for {
+		wait := looked
+		if dirty {
+			wait = redrawn
+		}
+		bounded, cancel := context.WithTimeout(ctx, wait)
+		c, err := st.Next(bounded)
+		cancel()
+		if err != nil && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
+			a.tellTrouble(st, &trouble)
+		}
+		if dirty && w.redraw != nil && (err != nil || c.End != nil) {
+			w.redraw()
+			dirty = false
+		}
+		switch {
+		case err == nil:
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case errors.Is(err, context.DeadlineExceeded):
+			continue
+		case errors.Is(err, io.EOF):
+			return nil
+		default:
+			return err
+		}
+		if err := a.show(c, w); err != nil {
+			if w.redraw != nil && !a.json {
+				w.redraw()
+			}
+			return err
+		}
+		dirty = !a.json
+		if c.End != nil {
+			if dirty && w.redraw != nil {
+				w.redraw()
+			}
+			return ended(*c.End)
+		}
+	}
+}
+
+// tellTrouble says that a link is lost or back, once each time.
+func (a *app) tellTrouble(st *client.Stream, told *error) {
+	now := st.Trouble()
+	switch {
+	case now != nil && *told == nil:
+		a.note("The link is lost (%s); it is tried again.", clean(now.Error()))
+	case now == nil && *told != nil:
+		a.note("The link is back.")
+	}
+	*told = now
+}
+
+// show shows one chunk.
+func (a *app) show(c client.Chunk, w watching) error {
+	if c.Lost != nil {
+		switch {
+		case a.json:
+			if err := a.line(map[string]any{"lost": c.Lost}); err != nil {
+				return err
+			}
+		case w.lost != nil:
+			w.lost(c.Lost.From, c.Lost.To)
+		default:
+			a.note("%d were lost.", c.Lost.To-c.Lost.From)
+		}
+	}
+	if len(c.Data) > 0 && w.data != nil {
+		if a.json {
+			if err := a.line(struct {
+				Offset int64  `json:"offset"`
+				Data   []byte `json:"data"`
+			}{c.Offset, c.Data}); err != nil {
+				return err
+			}
+		}
+		if err := w.data(c.Offset, c.Data); err != nil {
+			return err
+		}
+	}
+	for _, r := range c.Records {
+		if string(r) == "null" { // hidden from this token
+			continue
+		}
+		if a.json {
+			if err := a.line(r); err != nil {
+				return err
+			}
+		}
+		if err := w.record(r); err != nil {
+			return err
+		}
+	}
+	if c.End != nil && a.json {
+		return a.line(map[string]any{"end": c.End})
+	}
+	return nil
+}
+
+// records makes the record function of a stream whose records are T's, which
+// show shows to people; count is --count.
+func records[T any](a *app, count int, show func(T) error) func(json.RawMessage) error {
+	seen := 0
+	return func(raw json.RawMessage) error {
+		if !a.json {
+			var v T
+			if err := json.Unmarshal(raw, &v); err != nil {
+				return wire.Errorf(wire.InternalError, "a record of the stream can't be read: %v", err)
+			}
+			if err := show(v); err != nil {
+				return err
+			}
+		}
+		if seen++; seen == count {
+			return errEnough
+		}
+		return nil
+	}
+}
+
+// line writes one document of several, on a line of its own.
+func (a *app) line(v any) error {
+	enc := json.NewEncoder(a.env.Stdout)
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}
+
+// ended is the end of a stream as an error; nil if somebody of this login wanted
+// it.
+func ended(end wire.StreamEnd) error {
+	code := wire.HardwareTransferFailed
+	why := "the device stopped answering"
+	switch end.Reason {
+	case "closed", "released", "done":
+		return nil
+	case "device_gone":
+		code, why = wire.DeviceGone, "the device was unplugged"
+	case "grant_revoked":
+		code, why = wire.HardwareNotGranted, "it is no longer allowed"
+	case "session_ended":
+		code, why = wire.SessionNotFound, "the session has ended"
+	case "daemon_stopping":
+		code, why = wire.MachineUnreachable, "the daemon on the machine stops"
+	case "idle":
+		why = "nothing was heard from here for too long"
+	case "deadman":
+		code, why = wire.SessionNotFound, "the session was silent for longer than it had promised"
+	case "port_shared":
+		code, why = wire.HardwareBusy, "another program on the machine takes what the port receives"
+	case "failed":
+	default:
+		why = clean(end.Reason)
+	}
+	return wire.Errorf(code, "the stream has ended: %s", why).With("reason", end.Reason)
+}
+
+// live is a few lines on a terminal that are written again in place.
+type live struct {
+	a     *app
+	drawn int // lines that stand there
+}
+
+// draw writes a table in the place of the one before.
+func (l *live) draw(t table) {
+	l.a.printf("%s", l.over(t.text(l.a.style.out, l.a.style.width)))
+}
+
+// over puts text in the place of what was drawn before.
+func (l *live) over(text string) string {
+	up := ""
+	if l.drawn > 0 {
+		up = "\x1b[" + strconv.Itoa(l.drawn) + "A"
+	}
+	l.drawn = count([]rune(text), func(r rune) bool { return r == '\n' })
+	return up + "\r\x1b[J" + text
+}
