@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"path/filepath"
-	"strconv"
 	"strings"
 
 	"farhand/bus/i2cdev"
@@ -53,7 +52,7 @@ func (I2CService) Parts(_ context.Context, _ device.Descriptor, op string, args 
 		}
 		return nil, invalid("address", "is missing").With("hint", `name the chip, such as "0x76"; I2C_SCAN shows which answer`)
 	}
-	return []device.Part{{Key: a.Address.String(), Names: []string{strconv.Itoa(int(*a.Address))}}}, nil
+	return []device.Part{{Key: a.Address.String()}}, nil
 }
 
 // Do runs one of them.
@@ -284,6 +283,7 @@ func (o *i2cOperation) scan(a wire.I2CScan) (wire.I2CScanned, error) {
 		return out, err
 	}
 	defer b.Close() // nothing was written to it that could be lost
+	out.Functions = b.Functions()
 	out.Addresses, err = b.Scan(o.ctx, uint16(out.First), uint16(out.Last), out.Method)
 	return out, err
 }

@@ -99,3 +99,20 @@ func protocolNames() []string {
 	slices.Sort(names)
 	return names
 }
+
+// Functions are what the adapter can do, in the words of wire.I2CScanned.
+func (b *I2CBus) Functions() []string {
+	var all []string
+	if b.funcs&i2cdev.FuncI2C != 0 {
+		all = append(all, "transfer")
+	}
+	if b.funcs&i2cdev.FuncPEC != 0 {
+		all = append(all, "pec")
+	}
+	for _, name := range protocolNames() {
+		if b.funcs&protocols()[name].need != 0 {
+			all = append(all, name)
+		}
+	}
+	return all
+}

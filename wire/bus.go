@@ -17,8 +17,8 @@ const (
 )
 
 // I2CAddress is a chip's 7-bit address on an I2C bus, without the read/write
-// bit. In JSON it is written as a string such as "0x76", and read from that,
-// from "118" and "76h", and from the number 118.
+// bit. In JSON it is written as a string such as "0x76", and read from that, from
+// "76h", and from the number 118.
 type I2CAddress uint16
 
 // String is the address as the part of a bus is named: 0x and two digits, three
@@ -31,34 +31,50 @@ func (a I2CAddress) MarshalJSON() ([]byte, error) { return json.Marshal(a.String
 // UnmarshalJSON reads a number, or a string as ParseI2CAddress does.
 func (a *I2CAddress) UnmarshalJSON(data []byte) error {
 	text := string(bytes.TrimSpace(data))
+	if text == "null" {
+		return nil
+	}
 	if strings.HasPrefix(text, `"`) {
 		if err := json.Unmarshal(data, &text); err != nil {
 			return err
 		}
-	}
-	if text == "null" {
-		return nil
-	}
-	v, err := ParseI2CAddress(text)
-	if err != nil {
+		v, err := ParseI2CAddress(text)
+		if err == nil {
+			*a = v
+		}
 		return err
 	}
-	*a = v
+	v, err := strconv.ParseUint(text, 10, 16)
+	if err != nil || v > maxI2CAddress {
+		return badI2CAddress()
+	}
+	*a = I2CAddress(v)
 	return nil
 }
 
-// ParseI2CAddress reads an address as people write it: 0x76, 76h, 118. What it
-// answers has at most ten bits, the widest that I2C knows.
+// maxI2CAddress is the widest that I2C knows: ten bits.
+const maxI2CAddress = 0x3ff
+
+func badI2CAddress() error {
+	return Errorf(InvalidArgument, "an I2C address is a number from 0 to 0x3ff, such as \"0x76\" or 118").With("field", "address")
+}
+
+// ParseI2CAddress reads an address as people write it: 0x76 or 76h. Digits alone
+// are refused if they would be another address in hexadecimal, as data sheets
+// and i2cdetect have them, than as a number.
 func ParseI2CAddress(text string) (I2CAddress, error) {
-	s, base := strings.ToLower(strings.TrimSpace(text)), 10
-	if digits, ok := strings.CutPrefix(s, "0x"); ok {
-		s, base = digits, 16
-	} else if digits, ok := strings.CutSuffix(s, "h"); ok {
-		s, base = digits, 16
+	s := strings.ToLower(strings.TrimSpace(text))
+	digits, prefixed := strings.CutPrefix(s, "0x")
+	if !prefixed {
+		digits, prefixed = strings.CutSuffix(s, "h")
 	}
-	v, err := strconv.ParseUint(s, base, 16)
-	if err != nil || v > 0x3ff {
-		return 0, Errorf(InvalidArgument, "an I2C address is a number from 0 to 0x3ff, such as \"0x76\" or 118").With("field", "address")
+	v, err := strconv.ParseUint(digits, 16, 16)
+	if err != nil || v > maxI2CAddress {
+		return 0, badI2CAddress()
+	}
+	if decimal, err := strconv.ParseUint(digits, 10, 16); !prefixed && (err != nil || decimal != v) {
+		return 0, Errorf(InvalidArgument, "the I2C address %s can be read in two ways: write 0x%s if it is hexadecimal, which it mostly is", digits, digits).
+			With("field", "address")
 	}
 	return I2CAddress(v), nil
 }
@@ -194,6 +210,9 @@ type I2CScanned struct {
 	Last      I2CAddress `json:"last"`
 	Method    string     `json:"method"`
 	Addresses []I2CFound `json:"addresses"` // those where there is something, in order
+	// Functions are what the adapter can do: "transfer" (I2C_TRANSFER), "pec", and
+	// protocols of I2C_SMBUS.
+	Functions []string `json:"functions"`
 }
 
 // I2CFound is one address that isn't free.

@@ -10,14 +10,14 @@ import (
 
 func TestI2CAddress(t *testing.T) {
 	for text, want := range map[string]I2CAddress{
-		`"0x76"`: 0x76, `"118"`: 118, `118`: 118, `"76h"`: 0x76, `"0X3c"`: 0x3c, `" 0x50 "`: 0x50, `0`: 0, `"0x3ff"`: 0x3ff,
+		`"0x76"`: 0x76, `118`: 118, `"8"`: 8, `"76h"`: 0x76, `"0X3c"`: 0x3c, `" 0x50 "`: 0x50, `0`: 0, `"0x3ff"`: 0x3ff,
 	} {
 		var got struct{ Address I2CAddress }
 		if err := json.Unmarshal([]byte(`{"address":`+text+`}`), &got); err != nil || got.Address != want {
 			t.Errorf("%s is read as %v, %v", text, got.Address, err)
 		}
 	}
-	for _, text := range []string{`"0x400"`, `-1`, `1.5`, `""`, `"0x"`, `"h"`, `"x"`, `[]`, `{}`, `true`, `1e2`, `"0x-1"`, `99999999999999999999`} {
+	for _, text := range []string{`"0x400"`, `1024`, `"118"`, `"50"`, `"7f"`, `-1`, `1.5`, `""`, `"0x"`, `"h"`, `"x"`, `[]`, `{}`, `true`, `1e2`, `"0x-1"`, `99999999999999999999`} {
 		var a I2CAddress
 		if err := json.Unmarshal([]byte(text), &a); err == nil {
 			t.Errorf("%s is read as %v", text, a)

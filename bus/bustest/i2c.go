@@ -190,6 +190,12 @@ func testScan(t *testing.T, r *rig, b I2C) {
 	if v := r.value(t, smbus(m, wire.SMBusReadByteData, 0x33, -1)); v != 0x5a {
 		t.Errorf("after scanning the register holds %#x", v)
 	}
+	can := do[wire.I2CScanned](t, r, wire.OpI2CScan, wire.I2CScan{}).Functions
+	for function, want := range map[string]bool{"transfer": b.Transfers, "pec": false, wire.SMBusReadByteData: true, wire.SMBusReadBlock: b.Gauge != 0} {
+		if slices.Contains(can, function) != want {
+			t.Errorf("the adapter can %v", can)
+		}
+	}
 	first := wire.I2CAddress(m)
 	res := do[wire.I2CScanned](t, r, wire.OpI2CScan, wire.I2CScan{First: &first, Last: &first})
 	if len(res.Addresses) != 1 || res.First != first || res.Last != first {
@@ -306,6 +312,7 @@ func testI2CRefusals(t *testing.T, r *rig, b I2C) {
 	for _, op := range []string{wire.OpI2CSMBus, wire.OpI2CTransfer} {
 		r.fails(t, op, map[string]any{"read": 1, "protocol": wire.SMBusQuick}, wire.InvalidArgument)
 		r.fails(t, op, map[string]any{"address": "nowhere"}, wire.InvalidArgument)
+		r.fails(t, op, map[string]any{"address": "50", "read": 1, "protocol": wire.SMBusQuick}, wire.InvalidArgument) // or 0x32?
 	}
 	if e := r.fails(t, wire.OpI2CSMBus, withPEC(smbus(b.Memory[0], wire.SMBusReadByteData, 0, -1)), wire.FeatureNotSupported); e.Details["feature"] == nil {
 		t.Errorf("checksums are refused without saying so: %v", e.Details)
