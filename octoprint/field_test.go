@@ -1,66 +1,22 @@
 package octoprint_test
 
 import (
-	"net/http/httptest"
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
-	"farhand/device"
-	"farhand/internal/leak"
 	"farhand/octoprint"
 	"farhand/octoprint/octoprinttest"
 	"farhand/octoprint/octotest"
 	"farhand/wire"
 )
 
-// bench is a printer behind a server on the loopback interface.
-type bench struct {
-	*octoprinttest.Rig
-	server  *octotest.Server
-	servers *octoprint.Servers
-	state   string // directory
-}
-
-// serve starts a server and what drives it; change, if not nil, changes the
-// driver's options.
-func serve(t testing.TB, o octotest.Options, change func(*octoprint.Options)) *bench {
-	t.Helper()
-	leak.Check(t)
-	b := &bench{server: octotest.New(o), state: t.TempDir()}
-	web := httptest.NewServer(b.server)
-	base, err := url.Parse(web.URL + o.Prefix)
-	if err != nil {
-		t.Fatal(err)
-	}
-	files := &octoprinttest.Files{}
-	opts := octoprint.Options{Printers: []octoprint.Printer{{Name: "mk4", URL: base, Key: "secret"}}, StateDir: b.state, Files: files, App: "farhand on bench"}
-	if change != nil {
-		change(&opts)
-	}
-	if b.servers, err = octoprint.NewServers(opts); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := b.servers.Close(); err != nil {
-			t.Error(err)
-		}
-		web.CloseClientConnections()
-		web.Close()
-		b.server.Close()
-	})
-	b.Rig = octoprinttest.NewRig(t, octoprinttest.Bench{Family: device.Family{Driver: b.servers, Service: b.servers}, ID: "printer:mk4", Files: files})
-	return b
-}
-
 func TestSuite(t *testing.T) {
 	for name, o := range map[string]octotest.Options{
 		"1":      {},
-		"2":      {API2: true},
-		"prefix": {Prefix: "/octo/print", Faults: octotest.Faults{InnerHost: "inner:5000"}},
+		"2":      {API2: true, Prefix: "/octo/print", Faults: octotest.Faults{InnerHost: "inner:5000"}},
 		"framed": {Faults: octotest.Faults{Framed: true}},
 		"polled": {Faults: octotest.Faults{NoPush: true}},
 	} {

@@ -80,7 +80,7 @@ type Rig struct {
 func NewRig(t testing.TB, b Bench) *Rig {
 	t.Helper()
 	reg := device.NewRegistry(device.Options{Families: []device.Family{b.Family}})
-	r := &Rig{Bench: b, Leases: device.NewLeases(device.LeaseOptions{}), Streams: stream.NewHub(stream.HubOptions{})}
+	r := &Rig{Bench: b, Leases: device.NewLeases(device.LeaseOptions{}), Streams: stream.NewHub(stream.HubOptions{Idle: time.Hour})}
 	r.Dispatcher = device.NewDispatcher(reg, r.Leases, r.Streams)
 	t.Cleanup(func() {
 		r.Leases.Close()
@@ -202,6 +202,24 @@ func Until[T any](t testing.TB, r *Records, wanted func(T) bool) T {
 		}
 		if !r.more() {
 			t.Fatalf("the stream ended (%s) without what was waited for", r.end.Reason)
+		}
+	}
+}
+
+// All reads the records up to the end.
+func All[T any](t testing.TB, r *Records, each func(T)) {
+	t.Helper()
+	for {
+		for _, raw := range r.queue {
+			var v T
+			if err := json.Unmarshal(raw, &v); err != nil {
+				t.Fatalf("a record that can't be read: %v", err)
+			}
+			each(v)
+		}
+		r.queue = nil
+		if !r.more() {
+			return
 		}
 	}
 }
