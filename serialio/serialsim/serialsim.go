@@ -34,9 +34,11 @@ type Model struct {
 	New  func() Instrument // called at each plug: an instrument starts afresh
 }
 
-// Standard is what --sim has: a power supply that speaks SCPI, and an echo.
+// Standard is what --sim has: a board with a console to log in at, a power
+// supply that speaks SCPI, and an echo.
 func Standard() []Model {
 	return []Model{
+		{Name: "sim-console", Desc: "Simulated board console", New: func() Instrument { return &Console{} }},
 		{Name: "sim-echo", Desc: "Simulated echo", New: func() Instrument { return Echo{} }},
 		{Name: "sim-scpi", Desc: "Simulated SCPI power supply", New: func() Instrument { return NewSupply() }},
 	}
@@ -59,6 +61,7 @@ type port struct {
 	master   *os.File
 	terminal *os.File // keeps the terminal open between its users
 	path     string
+	line     *line         // master as the instrument sees it
 	done     chan struct{} // closed when the instrument has ended
 }
 
@@ -186,10 +189,10 @@ func plug(i Instrument) (*port, error) {
 		}
 		return nil, fmt.Errorf("preparing %s: %w", path, err)
 	}
-	p := &port{master: master, terminal: terminal, path: path, done: make(chan struct{})}
+	p := &port{master: master, terminal: terminal, path: path, line: &line{end: master}, done: make(chan struct{})}
 	go func() {
 		defer close(p.done)
-		i.Serve(master)
+		i.Serve(p.line)
 	}()
 	return p, nil
 }
@@ -208,6 +211,7 @@ func raw(terminal *os.File) error {
 
 func (p *port) close() {
 	p.master.Close() // hangs the terminal up and ends the instrument
+	p.line.unplug()
 	p.terminal.Close()
 	<-p.done
 }
