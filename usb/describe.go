@@ -199,7 +199,7 @@ func (s *texts) fromDevice(index byte, known string) wire.USBString {
 	raw, err := s.ask(index)
 	switch {
 	case err == nil:
-		r.State, r.Raw, r.Value = wire.USBStringPresent, hex.EncodeToString(raw), device.Clean(decode(raw))
+		r.State, r.Raw, r.Value = wire.USBStringPresent, hex.EncodeToString(raw), device.Clean(decodeText(raw))
 	case known != "": // it gave it once
 		r.State, r.Value = wire.USBStringPresent, device.Clean(known)
 	case errors.Is(err, fs.ErrPermission):
@@ -211,8 +211,8 @@ func (s *texts) fromDevice(index byte, known string) wire.USBString {
 	return r
 }
 
-// decode is UTF-16LE as text.
-func decode(raw []byte) string {
+// decodeText is UTF-16LE as text.
+func decodeText(raw []byte) string {
 	units := make([]uint16, len(raw)/2)
 	for i := range units {
 		units[i] = binary.LittleEndian.Uint16(raw[2*i:])

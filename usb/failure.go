@@ -123,22 +123,17 @@ func gone(h Handle, errno syscall.Errno) bool {
 	default:
 		return false
 	}
-	if errno == syscall.EPIPE || errno == syscall.ENOENT {
-		select {
-		case <-h.Gone():
+	if h.Gone() || errno == syscall.EPIPE || errno == syscall.ENOENT {
+		return h.Gone()
+	}
+	again := time.NewTicker(unplugging / 10)
+	defer again.Stop()
+	for range 10 {
+		if <-again.C; h.Gone() {
 			return true
-		default:
-			return false
 		}
 	}
-	wait := time.NewTimer(unplugging)
-	defer wait.Stop()
-	select {
-	case <-h.Gone():
-		return true
-	case <-wait.C:
-		return false
-	}
+	return false
 }
 
 func invalid(field, format string, args ...any) *wire.Error {

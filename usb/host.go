@@ -40,8 +40,8 @@ type LookInterface struct {
 // Handle is an open device. Its errors have a kernel's code in their chain. It
 // may be used from several goroutines at once.
 type Handle interface {
-	// Gone is closed when the device was unplugged.
-	Gone() <-chan struct{}
+	// Gone says whether the device was unplugged.
+	Gone() bool
 	// LongTransfers says whether one transfer may be of any length; otherwise
 	// of up to 16 KiB.
 	LongTransfers() bool

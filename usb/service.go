@@ -100,7 +100,7 @@ type operation struct {
 func run[A, R any](o *operation, fn func(A) (R, error)) (any, error) {
 	var a A
 	if len(o.Args) > 0 {
-		if err := json.Unmarshal(o.Args, &a); err != nil {
+		if err := decode(o.Args, &a); err != nil {
 			return nil, o.fail(wire.Errorf(wire.InvalidArgument, "the arguments of %s can't be read: %s", o.Op, badJSON(err)))
 		}
 	}
@@ -109,6 +109,15 @@ func run[A, R any](o *operation, fn func(A) (R, error)) (any, error) {
 		return nil, o.fail(err)
 	}
 	return r, nil
+}
+
+// decode is json.Unmarshal, but what decodes itself is asked at once: to check
+// all of it before would take longer than that.
+func decode(args json.RawMessage, a any) error {
+	if u, ok := a.(json.Unmarshaler); ok {
+		return u.UnmarshalJSON(args)
+	}
+	return json.Unmarshal(args, a)
 }
 
 // badJSON says what is wrong without repeating any of the data.

@@ -1,7 +1,10 @@
 package wire
 
 import (
+	"bytes"
+	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -192,6 +195,46 @@ type USBSend struct {
 	// It needs USB_DETACH among the ops that are granted. Without it such an
 	// interface is HARDWARE_BUSY.
 	DetachKernelDriver bool `json:"detach_kernel_driver,omitempty"`
+}
+
+// UnmarshalJSON decodes the arguments without going through the data more often
+// than it takes to decode it: it may be a megabyte, and most of what there is.
+func (s *USBSend) UnmarshalJSON(b []byte) error {
+	type plain USBSend
+	var p plain
+	rest := []byte{'{'}
+	err := Fields(b, func(key string, raw []byte) error {
+		if key == "data" && raw[0] == '"' {
+			text := raw[1 : len(raw)-1]
+			if bytes.IndexByte(text, '\\') >= 0 {
+				var err error
+				if text, err = Unquote(raw); err != nil {
+					return err
+				}
+			}
+			p.Data = make([]byte, base64.StdEncoding.DecodedLen(len(text)))
+			n, err := base64.StdEncoding.Decode(p.Data, text)
+			p.Data = p.Data[:n]
+			return err
+		}
+		if len(rest) > 1 {
+			rest = append(rest, ',')
+		}
+		rest = append(AppendQuoted(rest, []byte(key)), ':')
+		rest = append(rest, raw...)
+		return nil
+	})
+	if errors.Is(err, errSyntax) { // or no object: encoding/json says it best
+		err = json.Unmarshal(b, &p)
+	}
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(append(rest, '}'), &p); err != nil {
+		return err
+	}
+	*s = USBSend(p)
+	return nil
 }
 
 // USBReceive is the args of USB_RECEIVE: one bulk or interrupt transfer from

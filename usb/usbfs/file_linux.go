@@ -19,13 +19,13 @@ type File struct {
 	node string
 	caps uint32
 
-	gone   chan struct{} // closed when the device is unplugged
-	reaped chan struct{} // closed when nothing more will end
+	// turn holds one token: whose turn it is to take what has ended from the
+	// kernel.
+	turn chan struct{}
 
 	mu      sync.Mutex
 	closed  bool
 	pending map[uintptr]*Transfer // by the address of the URB
-	empty   chan struct{}         // closed by Close's last transfer; nil before Close
 }
 
 // Open opens a device node for reading and writing. It claims nothing and says
@@ -39,9 +39,10 @@ func Open(node string) (*File, error) {
 	// is an event, and Close ends the wait for it.
 	f := &File{
 		f: os.NewFile(uintptr(fd), node), node: node,
-		gone: make(chan struct{}), reaped: make(chan struct{}),
+		turn:    make(chan struct{}, 1),
 		pending: make(map[uintptr]*Transfer),
 	}
+	f.turn <- struct{}{}
 	f.raw, err = f.f.SyscallConn()
 	if err == nil {
 		_, err = f.ioctl(reqCapabilities, unsafe.Pointer(&f.caps))
@@ -50,7 +51,6 @@ func Open(node string) (*File, error) {
 		f.f.Close()
 		return nil, fmt.Errorf("opening %s: %w", node, err)
 	}
-	go f.reap()
 	return f, nil
 }
 
@@ -80,8 +80,12 @@ func (f *File) do(what string, req uintptr, number int) error {
 	return nil
 }
 
-// Gone is closed once the kernel says that the device was unplugged.
-func (f *File) Gone() <-chan struct{} { return f.gone }
+// Gone says whether the device was unplugged.
+func (f *File) Gone() bool {
+	var caps uint32
+	_, err := f.ioctl(reqCapabilities, unsafe.Pointer(&caps))
+	return errors.Is(err, syscall.ENODEV)
+}
 
 // LongTransfers says whether a transfer may be of any length at no cost. Where
 // not, the kernel needs one piece of memory for each, and more than 16 KiB may
@@ -186,16 +190,7 @@ func (f *File) SpeedMbps() float64 {
 // repeated.
 func (f *File) Close() error {
 	f.mu.Lock()
-	if f.closed {
-		f.mu.Unlock()
-		<-f.reaped
-		return nil
-	}
 	f.closed = true
-	f.empty = make(chan struct{})
-	if len(f.pending) == 0 {
-		close(f.empty)
-	}
 	var under []*Transfer
 	for _, t := range f.pending {
 		under = append(under, t)
@@ -204,11 +199,11 @@ func (f *File) Close() error {
 	for _, t := range under {
 		t.Cancel()
 	}
-	select {
-	case <-f.empty:
-	case <-f.reaped: // unplugged: then all has ended
+	for _, t := range under {
+		t.end()
 	}
-	err := f.f.Close() // ends the reaper's wait
-	<-f.reaped
-	return err
+	if err := f.f.Close(); !errors.Is(err, os.ErrClosed) {
+		return err
+	}
+	return nil
 }

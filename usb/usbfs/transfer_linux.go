@@ -73,17 +73,28 @@ func (f *File) submit(t *Transfer) error {
 // for, ENODEV or ESHUTDOWN for a device that is gone, EPROTO, EILSEQ and ETIME
 // for trouble on the bus, ENOENT for one that Cancel or Release has ended.
 func (t *Transfer) Wait(ctx context.Context) (int, error) {
-	select {
-	case <-t.done:
-		return t.n, t.err
-	case <-ctx.Done():
-	}
-	t.Cancel()
-	<-t.done
-	if errors.Is(t.err, syscall.ENOENT) {
+	stop := context.AfterFunc(ctx, t.Cancel)
+	defer stop()
+	t.end()
+	if errors.Is(t.err, syscall.ENOENT) && ctx.Err() != nil {
 		return t.n, context.Cause(ctx)
 	}
-	return t.n, t.err // it ended by itself meanwhile
+	return t.n, t.err
+}
+
+// end waits until the transfer has ended. Of those who wait one takes what has
+// ended from the kernel, for all: mostly it is its own, and no other goroutine
+// has to be woken for it.
+func (t *Transfer) end() {
+	for {
+		select {
+		case <-t.done:
+			return
+		case <-t.file.turn:
+			t.file.reap(t)
+			t.file.turn <- struct{}{}
+		}
+	}
 }
 
 // Cancel ends the transfer early; Wait still has to be called. One that has
@@ -98,13 +109,17 @@ func (t *Transfer) Cancel() {
 	_, _ = t.file.ioctl(reqDiscard, unsafe.Pointer(t.urb))
 }
 
-// reap takes ended transfers from the kernel until the file is closed or the
-// device gone.
-func (f *File) reap() {
-	defer close(f.reaped)
-	var last error
+// reap takes ended transfers from the kernel until t has ended. It is called
+// with the turn.
+func (f *File) reap(t *Transfer) {
+	var lost error
 	err := f.raw.Write(func(fd uintptr) bool { // an ended transfer makes the node writable
 		for {
+			select {
+			case <-t.done:
+				return true
+			default:
+			}
 			var u uintptr
 			_, err := ioctl(fd, reqReapNoDelay, unsafe.Pointer(&u))
 			switch {
@@ -113,13 +128,16 @@ func (f *File) reap() {
 			case errors.Is(err, syscall.EAGAIN):
 				return false
 			default: // ENODEV, once all that had been under way is told
-				last = err
+				lost = err
 				return true
 			}
 		}
 	})
-	if err == nil {
-		f.lost(last)
+	if err != nil {
+		lost = err
+	}
+	if lost != nil {
+		f.lost(lost)
 	}
 }
 
@@ -143,7 +161,6 @@ func (f *File) ended(u uintptr) {
 
 // lost is told that the kernel will report nothing more.
 func (f *File) lost(err error) {
-	close(f.gone)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for u, t := range f.pending {
@@ -157,7 +174,4 @@ func (f *File) finish(u uintptr, t *Transfer) {
 	delete(f.pending, u)
 	t.pinner.Unpin()
 	close(t.done)
-	if f.empty != nil && len(f.pending) == 0 {
-		close(f.empty)
-	}
 }

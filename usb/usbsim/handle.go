@@ -82,8 +82,13 @@ func (t *transfer) Wait(ctx context.Context) (int, error) {
 	return t.n, t.err
 }
 
-func (h *handle) Gone() <-chan struct{} { return h.p.gone }
-func (h *handle) LongTransfers() bool   { return !h.p.faults.inPieces() }
+func (h *handle) LongTransfers() bool { return !h.p.faults.inPieces() }
+
+func (h *handle) Gone() bool {
+	h.p.mu.Lock()
+	defer h.p.mu.Unlock()
+	return h.p.pulled
+}
 
 // do runs fn with the port locked, unless the device is gone or closed.
 func (h *handle) do(what string, fn func(p *Port) error) error {

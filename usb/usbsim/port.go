@@ -22,7 +22,6 @@ type Port struct {
 	gadget Gadget
 
 	mu      sync.Mutex
-	gone    chan struct{}
 	pulled  bool
 	active  int             // configuration
 	setting map[byte]byte   // interface -> alternate
@@ -45,7 +44,7 @@ const configurationValue = 1
 
 func newPort(m Model, f *faults) *Port {
 	p := &Port{
-		model: m, faults: f, gadget: m.New(), gone: make(chan struct{}),
+		model: m, faults: f, gadget: m.New(),
 		owner: make(map[byte]*handle), driver: make(map[byte]string),
 	}
 	p.configure()
@@ -163,7 +162,6 @@ func (p *Port) pull() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.pulled = true
-	close(p.gone)
 	for _, q := range p.in {
 		for _, t := range slices.Clone(q.waiting) {
 			t.end(t.n, syscall.ESHUTDOWN)
