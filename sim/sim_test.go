@@ -18,20 +18,20 @@ import (
 func TestBench(t *testing.T) {
 	leak.Check(t)
 	dir := filepath.Join(t.TempDir(), "sim")
-	b, err := sim.Open(sim.Options{Dir: dir})
+	b, err := sim.Open(dir, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer b.Close()
 	reg := device.NewRegistry(device.Options{Families: b.Families()})
-	b.OnChange(reg.Changed)
+	b.Serial.OnChange(reg.Changed)
 	if err := reg.Refresh(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	var ids []string
 	for _, d := range reg.List() {
 		ids = append(ids, d.ID)
-		if !d.Available {
+		if driven := slices.Contains([]string{device.Serial, device.I2C, device.SPI}, d.Type); d.Available != driven || !driven && d.Reason != device.NoDriverYet {
 			t.Errorf("%s: available %v, reason %q", d.ID, d.Available, d.Reason)
 		}
 	}
@@ -86,7 +86,7 @@ func TestOpenAfterKill(t *testing.T) {
 	leak.Check(t)
 	dir := t.TempDir()
 	for range 2 {
-		b, err := sim.Open(sim.Options{Dir: dir})
+		b, err := sim.Open(dir, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
