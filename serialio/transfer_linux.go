@@ -20,14 +20,15 @@ func (p *Port) Write(ctx context.Context, data []byte, timeout time.Duration) (i
 		return 0, err
 	}
 	defer func() { p.writing <- struct{}{} }()
-	n := p.writeNow(data)
-	if n == len(data) {
-		return n, nil
+	n, err := p.writeNow(data)
+	if err == nil && n < len(data) {
+		release := p.bound(ctx, p.f.SetWriteDeadline, timeout)
+		defer release()
+		var m int
+		m, err = p.f.Write(data[n:])
+		n += m
 	}
-	release := p.bound(ctx, p.f.SetWriteDeadline, timeout)
-	defer release()
-	m, err := p.f.Write(data[n:])
-	if n += m; err == nil {
+	if err == nil {
 		return n, nil
 	}
 	if err := p.ended(ctx); err != nil {
@@ -44,15 +45,24 @@ func (p *Port) Write(ctx context.Context, data []byte, timeout time.Duration) (i
 	return n, failure
 }
 
-// writeNow is how much the kernel takes at once. What goes wrong here goes
-// wrong again for who waits.
-func (p *Port) writeNow(data []byte) (n int) {
-	_ = p.control(func(fd int) error {
-		n, _ = unix.Write(fd, data)
-		n = max(0, n)
+// writeNow is how much the kernel takes at once, without a wait that has to be
+// bounded.
+func (p *Port) writeNow(data []byte) (n int, err error) {
+	if len(data) == 0 {
+		return 0, nil
+	}
+	var opErr error
+	err = p.control(func(fd int) error {
+		n, opErr = unix.Write(fd, data)
 		return nil
 	})
-	return n
+	switch {
+	case err != nil:
+		return 0, os.ErrClosed
+	case errors.Is(opErr, unix.EAGAIN), errors.Is(opErr, unix.EINTR):
+		return 0, nil
+	}
+	return max(0, n), opErr
 }
 
 // Drain waits until everything written has left the port.
