@@ -109,7 +109,7 @@ var codename = regexp.MustCompile(`^(stable|oldstable|testing|sid|unstable|bookw
 
 // mirror picks the main archive out of what
 //
-//	apt-get indextargets --format '$(REPO_URI)|$(RELEASE)|$(SIGNED_BY)'
+//	apt-get indextargets --no-release-info --format '$(REPO_URI)|$(RELEASE)|$(SIGNED_BY)'
 //
 // says of the machine's sources.
 func mirror(indexTargets string) (source, error) {

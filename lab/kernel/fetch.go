@@ -69,7 +69,9 @@ type apt struct {
 }
 
 func (a apt) prepare(ctx context.Context) error {
-	out, err := a.output(ctx, "apt-get", "indextargets", "--format", "$(REPO_URI)|$(RELEASE)|$(SIGNED_BY)", "Identifier: Packages")
+	// Without release information it answers on a machine, too, whose lists were
+	// never updated.
+	out, err := a.output(ctx, "apt-get", "indextargets", "--no-release-info", "--format", "$(REPO_URI)|$(RELEASE)|$(SIGNED_BY)", "Identifier: Packages")
 	if err != nil {
 		return err
 	}
