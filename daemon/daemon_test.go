@@ -1,6 +1,8 @@
 package daemon
 
 import (
+	"context"
+	"io"
 	"testing"
 	"time"
 
@@ -16,6 +18,10 @@ type counted struct {
 func (c *counted) Hold() func() { c.held++; return func() { c.held-- } }
 
 func (c *counted) LastFrame() time.Time { return c.last }
+
+func (c *counted) openFile(context.Context, string) (io.ReadCloser, int64, error) {
+	return nil, 0, io.ErrUnexpectedEOF
+}
 
 func TestSessionsAreHeldWhileTheyHold(t *testing.T) {
 	var l live

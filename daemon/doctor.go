@@ -15,9 +15,15 @@ import (
 	"golang.org/x/sys/unix"
 
 	"farhand/auth"
+	"farhand/bus"
 	"farhand/config"
+	"farhand/device"
 	"farhand/files"
+	"farhand/gpio"
 	"farhand/internal/version"
+	"farhand/octoprint"
+	"farhand/serialio"
+	"farhand/usb"
 	"farhand/wire"
 )
 
@@ -237,7 +243,11 @@ func checkDevices(ctx context.Context, c config.Config) []Finding {
 	if !c.HardwareEnabled {
 		return []Finding{{Level: OK, About: "devices", Found: "off"}}
 	}
-	registry := newRegistry(c, nil, nil)
+	var families []device.Family
+	for _, driver := range []device.Driver{serialio.Driver{}, usb.Driver{}, gpio.Driver{}, bus.I2C{}, bus.SPI{}, octoprint.Driver{}} {
+		families = append(families, device.Family{Driver: driver, Service: onlyListed{}})
+	}
+	registry := device.NewRegistry(device.Options{Families: families, Allow: c.HardwareAllow, Deny: c.HardwareDeny})
 	if err := registry.Refresh(ctx); err != nil {
 		return []Finding{{Level: Warn, About: "devices", Found: err.Error()}}
 	}
@@ -249,6 +259,15 @@ func checkDevices(ctx context.Context, c config.Config) []Finding {
 		out = append(out, Finding{Level: Warn, About: "devices", Found: fmt.Sprintf("%s: %v", p.Type, p.Err)})
 	}
 	return out
+}
+
+// onlyListed serves nothing: beside a running daemon, doctor touches no device.
+type onlyListed struct{}
+
+func (onlyListed) Ops() map[string]device.Effect { return nil }
+
+func (onlyListed) Do(_ context.Context, r *device.Request) (any, error) {
+	return nil, wire.Errorf(wire.FeatureNotSupported, "%s is only listed", r.Device.ID)
 }
 
 // judgeDevices counts the devices and says which can't be used for want of

@@ -1,37 +1,120 @@
 package daemon
 
 import (
-	"log/slog"
+	"context"
+	"fmt"
+	"io"
+	"path/filepath"
 
 	"farhand/bus"
-	"farhand/config"
 	"farhand/device"
 	"farhand/gpio"
+	"farhand/internal/version"
 	"farhand/octoprint"
+	"farhand/octoprint/discover"
 	"farhand/serialio"
 	"farhand/sim"
+	"farhand/systemd"
 	"farhand/usb"
 )
 
-// families lists every driver. A family without a service is listed and can't
-// be used yet.
-func families() []device.Family {
-	return []device.Family{
+// openFamilies lists every driver with what serves its devices, and has done
+// what an earlier life of the daemon owes the world.
+func (d *services) openFamilies(ctx context.Context, o Options) ([]device.Family, error) {
+	lines, err := d.openLines(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	printers, err := d.openPrinters(o)
+	if err != nil {
+		return nil, err
+	}
+	families := []device.Family{
 		{Driver: serialio.Driver{}, Service: serialio.Service{}},
-		{Driver: usb.Driver{}},
-		{Driver: gpio.Driver{}},
+		{Driver: usb.Driver{}, Service: usb.NewService(usb.System{}, o.Log)},
+		{Driver: gpio.Driver{}, Service: lines},
 		{Driver: bus.I2C{}, Service: bus.I2CService{}},
 		{Driver: bus.SPI{}, Service: bus.SPIService{}},
-		{Driver: octoprint.Driver{}},
+		{Driver: printers, Service: printers},
+		{Driver: octoprint.Driver{}, Service: octoprint.PortService{}},
 	}
+	if !o.Config.Sim {
+		return families, nil
+	}
+	bench, err := d.openBench(ctx, o)
+	if err != nil {
+		return nil, fmt.Errorf("simulated bench: %w", err)
+	}
+	return append(families, bench.Families()...), nil
 }
 
-// newRegistry makes the registry of this machine's devices and, with a bench,
-// of the simulated ones.
-func newRegistry(c config.Config, bench *sim.Bench, log *slog.Logger) *device.Registry {
-	all := families()
-	if bench != nil {
-		all = append(all, bench.Families()...)
+// openLines is the service of GPIO lines. Outputs that an earlier life has left
+// are as their on_release says before it returns.
+func (d *services) openLines(ctx context.Context, o Options) (*gpio.Service, error) {
+	ledger, err := gpio.OpenLedger(filepath.Join(o.Config.StateDir, "gpio.json"))
+	if err != nil {
+		d.log.Error("what became of the outputs of an earlier start is not known", "error", err)
 	}
-	return device.NewRegistry(device.Options{Families: all, Allow: c.HardwareAllow, Deny: c.HardwareDeny, Log: log})
+	restored, err := systemd.Restored(func(name string) string { return getenv(o.Environ, name) })
+	if err != nil {
+		d.log.Warn("descriptors of the service manager", "error", err)
+	}
+	options := gpio.ServiceOptions{Ledger: ledger, Restored: restored, Actuators: o.Config.Actuators, Log: o.Log}
+	if store := systemd.NewStore(getenv(o.Environ, "NOTIFY_SOCKET")); store != nil {
+		options.Store = store
+	}
+	s := gpio.NewService(options)
+	d.closers = append(d.closers, s)
+	if err := s.Recover(ctx); err != nil {
+		d.log.Error("an output of an earlier start could not be given back as it should", "error", err)
+	}
+	return s, nil
+}
+
+func (d *services) openPrinters(o Options) (*octoprint.Servers, error) {
+	options := octoprint.Options{
+		StateDir: o.Config.StateDir, Files: (*uploads)(&d.live), UserAgent: "farhandd/" + version.String(), Log: o.Log,
+	}
+	for _, p := range o.Config.Printers {
+		options.Printers = append(options.Printers, octoprint.Printer{Name: p.Name, URL: p.URL, KeyFile: p.KeyFile})
+	}
+	if o.Config.PrinterDiscovery {
+		options.Browse = discover.Browse
+	}
+	s, err := octoprint.NewServers(options)
+	if err != nil {
+		return nil, &ConfigError{fmt.Errorf("hardware.printers: %w", err)}
+	}
+	d.closers = append(d.closers, s)
+	d.changing = append(d.changing, s.OnChange)
+	return s, nil
+}
+
+func (d *services) openBench(ctx context.Context, o Options) (*sim.Bench, error) {
+	ledger, err := gpio.OpenLedger(filepath.Join(o.Config.StateDir, "gpio-sim.json"))
+	if err != nil {
+		return nil, err
+	}
+	b, err := sim.Open(sim.Options{
+		Dir: filepath.Join(o.Config.StateDir, "sim"), Files: (*uploads)(&d.live),
+		Ledger: ledger, Actuators: o.Config.Actuators, Log: o.Log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	d.closers = append(d.closers, b)
+	d.changing = append(d.changing, b.OnChange)
+	return b, b.Lines.Recover(ctx)
+}
+
+// uploads opens what a session sends to a printer, inside the session's root.
+type uploads live
+
+// Open opens a file of a session for reading.
+func (u *uploads) Open(ctx context.Context, session, path string) (io.ReadCloser, int64, error) {
+	s, err := (*live)(u).find(session)
+	if err != nil {
+		return nil, 0, err
+	}
+	return s.openFile(ctx, path)
 }

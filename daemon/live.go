@@ -1,11 +1,13 @@
 package daemon
 
 import (
+	"context"
+	"errors"
+	"io"
 	"sync"
 	"time"
 
 	"farhand/device"
-	"farhand/shim"
 )
 
 // live knows the data sessions that there are, and keeps those from being reaped
@@ -20,9 +22,10 @@ type live struct {
 type holder interface {
 	Hold() (release func())
 	LastFrame() time.Time
+	openFile(ctx context.Context, path string) (io.ReadCloser, int64, error)
 }
 
-var _ holder = (*shim.Session)(nil)
+var _ holder = (*session)(nil)
 
 type holdKey struct {
 	session string
@@ -45,6 +48,16 @@ func (l *live) remove(id string, s holder) {
 	if l.sessions[id] == s {
 		delete(l.sessions, id)
 	}
+}
+
+// find is the session with this id.
+func (l *live) find(id string) (holder, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if s := l.sessions[id]; s != nil {
+		return s, nil
+	}
+	return nil, errors.New("the session has ended")
 }
 
 // lastFrame is when the session was last heard of; long ago if it is gone.

@@ -38,7 +38,7 @@ func (d *services) openSession(_ context.Context, s *shim.Session) (shim.Table, 
 	}
 	x := &session{Session: s, d: d, root: root}
 	if d.leases != nil {
-		d.live.add(s.ID(), s)
+		d.live.add(s.ID(), x)
 		x.forget = s.OnPolicy(x.endForbidden)
 	}
 	return x.methods(), x, nil
@@ -75,7 +75,7 @@ func (s *session) Close() error {
 		defer cancel()
 		err = errors.Join(err, s.d.leases.ReleaseAll(ctx, s.ID()))
 		s.d.streams.EndWhere(stream.ReasonSessionEnded, func(i stream.Info) bool { return i.Session == s.ID() })
-		s.d.live.remove(s.ID(), s.Session)
+		s.d.live.remove(s.ID(), s)
 	}
 	return err
 }
@@ -297,6 +297,24 @@ func (s *session) hardwareLane(c *shim.Call) string {
 		return ""
 	}
 	return s.d.dispatch.CanonicalID(name.Device)
+}
+
+// openFile opens a file below the session's root for what else reads there: as
+// FILE_READ it needs the files capability.
+func (s *session) openFile(ctx context.Context, path string) (io.ReadCloser, int64, error) {
+	if !s.Granted().Has(wire.Files) {
+		return nil, 0, wire.Errorf(wire.CapabilityNotGranted, "%s is not granted", wire.Files).
+			With("capability", string(wire.Files)).With("required_capability", string(wire.Files))
+	}
+	policy := s.Policy()
+	if err := errors.Join(policy.Capability(wire.Files), policy.Root(s.Root())); err != nil {
+		return nil, 0, err
+	}
+	f, size, err := s.root.OpenFile(ctx, path)
+	if err != nil {
+		return nil, 0, err
+	}
+	return f, size, nil
 }
 
 // allowed is asked before a device is touched, and again when the policy changes

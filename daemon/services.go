@@ -24,7 +24,6 @@ import (
 	"farhand/internal/version"
 	"farhand/llm"
 	"farhand/shell"
-	"farhand/sim"
 	"farhand/stream"
 	"farhand/wire"
 )
@@ -49,7 +48,8 @@ type services struct {
 	live      live
 	ceiling   wire.Ceiling
 
-	closers []io.Closer
+	changing []func(hook func()) // what else than the kernel tells of changes
+	closers  []io.Closer
 }
 
 // ConfigError is a configuration that reads well and can't be used here: the
@@ -219,17 +219,15 @@ func (d *services) openHardware(ctx context.Context, o Options) error {
 	if !o.Config.HardwareEnabled {
 		return nil
 	}
-	var bench *sim.Bench
-	if o.Config.Sim {
-		var err error
-		if bench, err = sim.Open(filepath.Join(o.Config.StateDir, "sim"), o.Log); err != nil {
-			return fmt.Errorf("simulated bench: %w", err)
-		}
-		d.closers = append(d.closers, bench)
+	families, err := d.openFamilies(ctx, o)
+	if err != nil {
+		return err
 	}
-	d.registry = newRegistry(o.Config, bench, o.Log)
-	if bench != nil {
-		bench.Serial.OnChange(d.registry.Changed)
+	d.registry = device.NewRegistry(device.Options{
+		Families: families, Allow: o.Config.HardwareAllow, Deny: o.Config.HardwareDeny, Log: o.Log,
+	})
+	for _, onChange := range d.changing {
+		onChange(d.registry.Changed)
 	}
 	d.streams = stream.NewHub(stream.HubOptions{Memory: o.Config.StreamMemory, Idle: o.Config.LeaseIdle, OnEnd: d.streamEnded, Log: o.Log})
 	d.leases = device.NewLeases(device.LeaseOptions{

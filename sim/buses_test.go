@@ -15,7 +15,7 @@ import (
 // TestBuses uses the bench's I2C and SPI as a caller would who follows a guide.
 func TestBuses(t *testing.T) {
 	leak.Check(t)
-	b, err := sim.Open(filepath.Join(t.TempDir(), "sim"), nil)
+	b, err := sim.Open(sim.Options{Dir: filepath.Join(t.TempDir(), "sim")})
 	if err != nil {
 		t.Fatal(err)
 	}
