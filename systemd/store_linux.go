@@ -26,15 +26,14 @@ func NewStore(socket string) *Store {
 // Put keeps a copy of the descriptor under a name. The manager gives it to the
 // next start of the service, unless the descriptor reports a hang-up before.
 func (s *Store) Put(name string, fd uintptr) error {
-	return s.send("FDSTORE=1\nFDNAME="+name, int(fd))
+	return s.send("FDSTORE=1", name, int(fd))
 }
 
 // Remove lets go of what is kept under a name; that there is nothing isn't an
 // error.
-func (s *Store) Remove(name string) error { return s.send("FDSTOREREMOVE=1\nFDNAME="+name, -1) }
+func (s *Store) Remove(name string) error { return s.send("FDSTOREREMOVE=1", name, -1) }
 
-func (s *Store) send(state string, fd int) error {
-	name, _, _ := strings.Cut(state[strings.Index(state, "FDNAME=")+len("FDNAME="):], "\n")
+func (s *Store) send(what, name string, fd int) error {
 	if !validName(name) {
 		return fmt.Errorf("descriptor store: %q is no name for a descriptor", name)
 	}
@@ -48,7 +47,7 @@ func (s *Store) send(state string, fd int) error {
 	if fd >= 0 {
 		rights = unix.UnixRights(fd)
 	}
-	if err := unix.Sendmsg(socket, []byte(state), rights, &unix.SockaddrUnix{Name: s.socket}, 0); err != nil {
+	if err := unix.Sendmsg(socket, []byte(what+"\nFDNAME="+name), rights, &unix.SockaddrUnix{Name: s.socket}, 0); err != nil {
 		return fmt.Errorf("descriptor store: %s: %w", name, err)
 	}
 	return nil
