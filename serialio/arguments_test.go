@@ -15,6 +15,8 @@ func FuzzArguments(f *testing.F) {
 		`{"data":"eA==","drain":true,"timeout_seconds":1.5,"mode":{"baudrate":250000,"bytesize":7,"parity":"even","stopbits":1.5,"xonxoff":true}}`,
 		`{"size":4096,"until":"Cg==","timeout_seconds":0}`, `{"dtr":true,"rts":null,"break_seconds":0.25}`,
 		`{"data":"!","size":-1}`, `{"timeout_seconds":1e308}`, `null`, `{"mode":null}`, `[`, ``,
+		`{"steps":[{"send_text":"x","expect":["a",{"regexp":"(b)+"}],"size":9,"timeout_seconds":0.1}],"flush":true}`, `{"from":7,"credit":100}`,
+		`{"mode":{"rs485":{"rts_on_send":false,"delay_after_send_ms":3},"low_latency":true,"reset_on_open":false},"expect":"x"}`,
 	} {
 		f.Add(args)
 	}

@@ -7,8 +7,14 @@
 //
 // Opening a port raises DTR and RTS inside the kernel, which resets many
 // boards once; HUPCL is cleared, so that they stay up when the port is closed
-// and the next open changes nothing.
+// and the next open changes nothing. What is wanted instead is chosen at each
+// open (Reset), and what may have happened is said (Port.Opened).
 //
-// A Port may be read by one goroutine and written by another at a time; Close
-// may be called from any.
+// An open port receives all the time, into a ring: what came while nobody read
+// is there for the next Read, and any number of followers see the same bytes,
+// each from the offset that it asks for. What the ring has lost is said as a
+// number of bytes. So a slow reader never holds up the port.
+//
+// All methods of a Port are safe for concurrent use: reads take turns, and so
+// do writes. Close ends all that waits, and waits for it.
 package serialio

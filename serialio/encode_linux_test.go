@@ -6,6 +6,7 @@ import (
 	"go.bug.st/serial"
 	"golang.org/x/sys/unix"
 
+	"farhand/serialio/termios"
 	"farhand/wire"
 )
 
@@ -63,5 +64,28 @@ func TestRefused(t *testing.T) {
 		} else if got := wire.AsError(err).Details["feature"]; got != feature {
 			t.Errorf("without %#o the driver refuses %v, want %q", bits, err, feature)
 		}
+	}
+}
+
+// TestRS485 is what a driver would be told; no driver here knows it.
+func TestRS485(t *testing.T) {
+	m, err := DefaultMode().with(&wire.SerialMode{RS485: &wire.SerialRS485{DelayAfterMS: new(3), RXDuringTX: new(true)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := encodeRS485(m.RS485)
+	if want := uint32(termios.RS485Enabled | termios.RS485RTSOnSend | termios.RS485RXDuringTX); k.Flags != want || k.DelayBefore != 0 || k.DelayAfter != 3 {
+		t.Errorf("the kernel is told %+v, want the flags %#x", k, want)
+	}
+	if got := decodeRS485(k); got != m.RS485 {
+		t.Errorf("it comes back as %+v, was %+v", got, m.RS485)
+	}
+	w := m.RS485.wire()
+	if !*w.Enabled || !*w.RTSOnSend || *w.RTSAfterSend || *w.DelayAfterMS != 3 || *w.TerminateBus {
+		t.Errorf("the caller is told %+v", w)
+	}
+	m, err = DefaultMode().with(&wire.SerialMode{RS485: &wire.SerialRS485{RTSOnSend: new(false)}})
+	if k := encodeRS485(m.RS485); err != nil || k.Flags != termios.RS485Enabled|termios.RS485RTSAfterSend {
+		t.Errorf("with RTS low on send: %+v, %v", k, err)
 	}
 }

@@ -23,6 +23,7 @@ type state struct {
 	port *Port // nil after it failed
 	mode Mode  // how it was set last
 
+	lease  context.Context
 	ctx    context.Context // ends with the lease, or drop
 	cancel context.CancelCauseFunc
 	pumps  sync.WaitGroup
@@ -30,8 +31,8 @@ type state struct {
 }
 
 func newState(l *device.Lease) *state {
-	s := &state{}
-	s.ctx, s.cancel = context.WithCancelCause(l.Context())
+	s := &state{lease: l.Context()}
+	s.ctx, s.cancel = context.WithCancelCause(s.lease)
 	return s
 }
 
@@ -45,7 +46,7 @@ func (s *state) drop(why error) {
 		_ = s.port.Close() // there is nothing to lose
 		s.port = nil
 	}
-	s.ctx, s.cancel = context.WithCancelCause(context.WithoutCancel(s.ctx))
+	s.ctx, s.cancel = context.WithCancelCause(s.lease)
 }
 
 // Close ends the streams and closes the port.

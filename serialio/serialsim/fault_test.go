@@ -11,13 +11,15 @@ import (
 	"farhand/internal/leak"
 	"farhand/serialio"
 	"farhand/serialio/serialsim"
+	"farhand/stream"
 	"farhand/wire"
 )
 
 // rig is a bench behind a dispatcher.
 type rig struct {
 	*serialsim.Bench
-	disp *device.Dispatcher
+	disp  *device.Dispatcher
+	ended chan stream.Info
 }
 
 func newRig(t *testing.T) rig {
@@ -33,12 +35,15 @@ func newRig(t *testing.T) rig {
 	}
 	leases := device.NewLeases(device.LeaseOptions{})
 	t.Cleanup(func() { leases.Close() })
-	return rig{b, device.NewDispatcher(reg, leases, nil)}
+	ended := make(chan stream.Info, 10)
+	hub := stream.NewHub(stream.HubOptions{OnEnd: func(i stream.Info) { ended <- i }})
+	t.Cleanup(func() { hub.Close() })
+	return rig{b, device.NewDispatcher(reg, leases, hub), ended}
 }
 
 func (r rig) do(t *testing.T, id, op, args string) (any, error) {
 	t.Helper()
-	res, _, err := r.disp.Do(t.Context(), device.Caller{Session: "s"}, wire.HardwareOp{Device: "serial:" + id, Op: op, Args: json.RawMessage(args), Hold: true})
+	res, _, err := r.disp.Do(t.Context(), device.Caller{Session: "s", Streams: true}, wire.HardwareOp{Device: "serial:" + id, Op: op, Args: json.RawMessage(args), Hold: true})
 	return res.Result, err
 }
 
@@ -105,10 +110,14 @@ func TestStall(t *testing.T) {
 }
 
 // TestShared is field case 1: somebody else reads, too. The read says so at
-// once, and the next operation opens the port anew.
+// once, a stream ends for this reason, and the next operation opens the port
+// anew.
 func TestShared(t *testing.T) {
 	r := newRig(t)
 	r.identify(t)
+	if _, err := r.do(t, "sim-scpi", wire.OpSerialWatch, `{}`); err != nil {
+		t.Fatal(err)
+	}
 	if err := r.Share("sim-scpi"); err != nil {
 		t.Fatal(err)
 	}
@@ -116,6 +125,9 @@ func TestShared(t *testing.T) {
 	_, err := r.do(t, "sim-scpi", wire.OpSerialRead, `{"timeout_seconds":20}`)
 	if e := wire.AsError(err); e.Code != wire.HardwareTransferFailed || e.Details["reason"] != "port_shared" || time.Since(began) > 10*time.Second {
 		t.Errorf("a read answers %v %v after %v", err, e.Details, time.Since(began))
+	}
+	if end := <-r.ended; end.Ended != serialio.ReasonShared {
+		t.Errorf("the stream ended by %q", end.Ended)
 	}
 	if got := r.identify(t); string(got.Data) != serialsim.Identity+"\n" || got.Opened == nil {
 		t.Errorf("then it answers %+v", got)
