@@ -262,10 +262,16 @@ func (p *Port) serveAll() {
 	for e := range p.out {
 		p.serveOut(e)
 	}
-	if g, ok := p.gadget.(Source); ok {
-		for e, q := range p.in {
-			if len(q.waiting) > 0 && len(q.messages) == 0 && !q.waiting[0].mute {
-				g.Ask(p, e)
+	g, ok := p.gadget.(Source)
+	if !ok {
+		return
+	}
+	for e, q := range p.in {
+		for len(q.waiting) > 0 && len(q.messages) == 0 && !q.waiting[0].mute {
+			first := q.waiting[0]
+			had := first.n
+			if g.Ask(p, e); !first.ended && first.n == had {
+				break // it has nothing
 			}
 		}
 	}
