@@ -33,7 +33,9 @@ type watched struct {
 	bit   int
 	level int
 	next  uint32 // the number of the line's next edge; 0: unknown
+	last  string // the last edge; empty: unknown
 	poll  time.Duration
+	both  bool // both kinds of edges are reported
 	edges bool // the kernel reports them; otherwise polling has to find them
 }
 
@@ -49,7 +51,8 @@ func newReader(b *board, c *claim) *reader {
 func (r *reader) add(offset int, w *watch, level int, poll time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	l := &watched{w: w, name: r.b.names.lines[offset].kernel, bit: r.b.lines[offset].bit, level: level, poll: poll, edges: r.b.lines[offset].config.Edges != 0}
+	l := &watched{w: w, name: r.b.names.lines[offset].kernel, bit: r.b.lines[offset].bit, level: level, poll: poll, edges: r.b.lines[offset].config.Edges != 0,
+		both: r.b.lines[offset].config.Edges == BothEdges}
 	if !r.started && r.c.buffer > 0 && !r.c.used {
 		l.next = 1
 	}
@@ -182,11 +185,11 @@ func (r *reader) deliver(events []Event) {
 		if l == nil {
 			continue // watched no more
 		}
-		if l.next != 0 && e.LineSeq != l.next {
+		if lost := l.lost(e); lost > 0 {
 			resync = true
-			l.w.record(wire.GPIORecord{Kind: wire.GPIOLost, Line: e.Offset, Name: l.name, Lost: int64(e.LineSeq - l.next)})
+			l.w.record(wire.GPIORecord{Kind: wire.GPIOLost, Line: e.Offset, Name: l.name, Lost: lost})
 		}
-		l.next = e.LineSeq + 1
+		l.next, l.last = e.LineSeq+1, edgeWord(e.Rising)
 		l.level = level(e.Rising)
 		v := wire.GPIOLevel(l.level)
 		l.w.record(wire.GPIORecord{
@@ -197,6 +200,19 @@ func (r *reader) deliver(events []Event) {
 	if resync {
 		r.levels(func(*watched, int) bool { return true }, false)
 	}
+}
+
+// lost is how many edges of the line are missing before this one: those that the
+// numbers show, and otherwise at least one if the line changed the same way
+// twice, since hardware that is busy with an edge may not notice the next.
+func (l *watched) lost(e *Event) int64 {
+	switch {
+	case l.next != 0 && e.LineSeq != l.next:
+		return int64(e.LineSeq - l.next)
+	case l.both && l.last == edgeWord(e.Rising):
+		return 1
+	}
+	return 0
 }
 
 func level(rising bool) int {

@@ -301,8 +301,9 @@ type GPIORecord struct {
 	// LineSeq those of the line. They go up by one unless edges were lost.
 	Seq     uint32 `json:"seq,omitempty"`
 	LineSeq uint32 `json:"line_seq,omitempty"`
-	// Lost is how many edges of the line were lost. A level of each line of the
-	// watch follows.
+	// Lost is how many edges of the line were lost before the next record, by
+	// the kernel's numbers; 1 stands for at least one where the line changed the
+	// same way twice. A level of each line of the watch follows.
 	Lost int64 `json:"lost,omitempty"`
 	// Repaired says that polling found a level that no edge had told.
 	Repaired bool   `json:"repaired,omitempty"`
