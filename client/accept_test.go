@@ -1,6 +1,7 @@
 package client
 
 import (
+	"context"
 	"encoding/json"
 	"math/rand/v2"
 	"testing"
@@ -68,4 +69,25 @@ func FuzzAccept(f *testing.F) {
 			t.Fatalf("at %d with %d unread, the stream says %d and %d", at, unread, st.expect, st.unread)
 		}
 	})
+}
+
+// Attaching replaces all credit: no more is under way and unread together than
+// the window.
+func TestAttachCredit(t *testing.T) {
+	st := &Stream{id: "s", room: 1000, expect: 700, unread: 400, owed: 300, stale: true}
+	var sent wire.StreamAttach
+	st.do = func(_ context.Context, r request, _ any) error {
+		sent = r.payload.(wire.StreamAttach)
+		return nil
+	}
+	if err := st.attach(); err != nil {
+		t.Fatal(err)
+	}
+	if *sent.From != 700 || sent.Credit != 600 || st.owed != 0 || st.stale {
+		t.Errorf("sent %+v, owed %d, stale %t", sent, st.owed, st.stale)
+	}
+	st.unread = 5000 // more than there was credit for
+	if st.attach(); sent.Credit != 1 {
+		t.Errorf("credit of %d, which would stand for the default if 0", sent.Credit)
+	}
 }

@@ -185,8 +185,8 @@ func TestStreamOverLostLinks(t *testing.T) {
 	if !bytes.Equal(got, want) {
 		t.Fatal("what came isn't what was sent")
 	}
-	if n := count(r.Calls(), "STREAM_ATTACH"); n < 3 {
-		t.Errorf("attached %d times", n)
+	if n := count(r.Calls(), "STREAM_ATTACH"); n < 3 || n > 9 {
+		t.Errorf("attached %d times after 3 losses", n)
 	}
 }
 
@@ -259,6 +259,35 @@ func TestStreamMissed(t *testing.T) {
 	}
 	if n := count(r.Calls(), "STREAM_ATTACH"); n != 1 {
 		t.Errorf("attached %d times", n)
+	}
+}
+
+// A machine that can't be reached for a while, over a link that holds: it is
+// tried until it can.
+func TestStreamMachineAway(t *testing.T) {
+	r, c := setup(t)
+	opened := source(t, r, stream.Options{})
+	sess := open(t, c)
+	st := watch(t, sess, 0)
+	s := <-opened
+	_, flow, err := r.Streams.Attach(wire.StreamAttach{Stream: st.ID()}, stream.Owner{}, sink{t.Context()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	flow()
+	fmt.Fprint(s, "a")
+	var failures atomic.Int32
+	r.Change(func() {
+		r.Handle = func(env wire.Envelope) (wire.Type, any, error) {
+			if env.Type == wire.TStreamAttach && failures.Add(1) < 3 {
+				return "", nil, wire.Errorf(wire.MachineUnreachable, "offline")
+			}
+			return "", nil, clienttest.ErrPass
+		}
+	})
+	r.Missed(sess.Info().ID)
+	if p := next(t, st); string(p.Data) != "a" || failures.Load() != 3 {
+		t.Fatalf("%+v after %d attempts", p, failures.Load())
 	}
 }
 
@@ -393,6 +422,21 @@ func TestWatchFailures(t *testing.T) {
 	if _, _, err := s.Watch(t.Context(), wire.HardwareOp{Device: clienttest.SerialID, Op: wire.OpRelease}); !errors.Is(err, wire.InternalError) {
 		t.Errorf("an answer without a stream: %v", err)
 	}
+	var half *stream.Stream // of an answer that can be read in part only
+	r.Change(func() {
+		r.Handle = func(env wire.Envelope) (wire.Type, any, error) {
+			if env.Type != wire.THardwareOp {
+				return "", nil, clienttest.ErrPass
+			}
+			var err error
+			half, err = r.Streams.Open(stream.Options{})
+			return wire.THardwareResult, map[string]any{"device": 7, "result": wire.Opened{Stream: half.ID()}}, err
+		}
+	})
+	if _, _, err := s.Watch(t.Context(), wire.HardwareOp{Device: "x", Op: "X"}); !errors.Is(err, wire.InternalError) {
+		t.Errorf("%v, want INTERNAL_ERROR", err)
+	}
+	<-half.Done() // it was closed
 	ctx, cancel := context.WithCancel(t.Context())
 	r.Change(func() {
 		r.Handle = func(wire.Envelope) (wire.Type, any, error) { cancel(); return "", nil, nil }
