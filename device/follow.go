@@ -95,6 +95,7 @@ func (r *Registry) loop(ctx context.Context) error {
 	again.Stop()
 	defer again.Stop()
 	for {
+		kicked := false
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -103,19 +104,25 @@ func (r *Registry) loop(ctx context.Context) error {
 			if err := r.settle(ctx); err != nil {
 				return err
 			}
-			again.Reset(afterthought)
+			kicked = true
 		}
 		if err := r.Refresh(ctx); err != nil {
 			return err
+		}
+		if kicked {
+			again.Reset(afterthought)
+		} else if d := r.calms(time.Now()); d > 0 {
+			again.Reset(d) // to say that it is over
 		}
 	}
 }
 
 // settle waits until the burst is over.
 func (r *Registry) settle(ctx context.Context) error {
-	latest := time.NewTimer(most)
+	pause, longest := r.pace(time.Now())
+	latest := time.NewTimer(longest)
 	defer latest.Stop()
-	calm := time.NewTimer(quiet)
+	calm := time.NewTimer(pause)
 	defer calm.Stop()
 	for {
 		select {
@@ -126,7 +133,7 @@ func (r *Registry) settle(ctx context.Context) error {
 		case <-calm.C:
 			return nil
 		case <-r.kick:
-			calm.Reset(quiet)
+			calm.Reset(pause)
 		}
 	}
 }

@@ -24,11 +24,6 @@ const (
 	// generation; a device that invents a serial number at every plug must not
 	// grow the memory for ever.
 	maxRemembered = 1024
-
-	// A device that came back flapCount times within flapWindow is called
-	// flapping (an erased board enumerates about every second).
-	flapCount  = 5
-	flapWindow = 30 * time.Second
 )
 
 // Options configure a Registry.
@@ -264,15 +259,12 @@ func (r *Registry) diff(next map[string]*entry, now time.Time) (changes []Change
 		if !m.gone.IsZero() {
 			m.gone = time.Time{}
 			m.generation++
-			m.appeared = append(m.appeared, now)
-			if len(m.appeared) > flapCount {
-				m.appeared = m.appeared[1:]
-			}
+			m.appears(now)
 			old = nil
 		}
 		cur.Generation = m.generation
-		if len(m.appeared) == flapCount && now.Sub(m.appeared[0]) < flapWindow && cur.Reason == "" {
-			cur.Reason = fmt.Sprintf("flapping: it came back %d times within %d seconds", flapCount, int(flapWindow.Seconds()))
+		if m.flaps(now) > 0 && cur.Reason == "" {
+			cur.Reason = flapping()
 		}
 		if old == nil || old.Available != cur.Available || old.Reason != cur.Reason {
 			changes = append(changes, Change{Device: cur.HardwareDevice})
