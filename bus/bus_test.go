@@ -431,3 +431,17 @@ func FuzzOperations(f *testing.F) {
 		}
 	})
 }
+
+// TestShutdown: spidev says that a device is gone before its node goes.
+func TestShutdown(t *testing.T) {
+	b, x := bench(t)
+	check(t, b.AddSPI(0, 0, bussim.SPI{Chip: bussim.Wire{}}))
+	check(t, b.Inject("spidev0.0", bussim.Fault{Err: syscall.ESHUTDOWN}))
+	d, err := bus.OpenSPI(x.FS.Node("spidev0.0"), b.Open, spidev.DefaultBufSize)
+	check(t, err)
+	defer d.Close()
+	_, err = d.Transfer(t.Context(), bus.SPISettings{SpeedHz: 1e6, Bits: 8}, []spidev.Segment{{Tx: []byte{1}}})
+	if wire.CodeOf(err) != wire.DeviceGone {
+		t.Errorf("a transfer answers %v", err)
+	}
+}

@@ -35,7 +35,8 @@ type Bench struct {
 type bus struct {
 	name string
 	kind kind
-	add  func() error // puts it into sysfs
+	add  func() error  // puts it into sysfs
+	gone syscall.Errno // what a file of it answers that was open when it went
 
 	// adapter is the kernel's lock for each adapter: it is held during a
 	// transaction, however long that hangs.
@@ -263,7 +264,7 @@ func (o *opened) usable() error {
 	case o.closed:
 		return os.ErrClosed
 	case !o.bus.present || o.plugged != o.bus.plugged:
-		return syscall.ESHUTDOWN
+		return o.bus.gone
 	}
 	return nil
 }

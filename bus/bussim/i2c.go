@@ -54,6 +54,7 @@ func (b *Bench) AddI2C(number int, bus I2C) error {
 		b.tree.AddI2C(number, i2cHardware, "bcm2835 (i2c@7e804000)")
 		return b.tree.Err()
 	})
+	s.bus.gone = syscall.EIO // as bridges on USB do: i2c-dev has no word of its own for it
 	if err := b.add(s.bus); err != nil {
 		return err
 	}

@@ -58,6 +58,7 @@ func (b *Bench) AddSPI(number, cs int, o SPI) error {
 		b.tree.AddSPI(number, cs, spiHardware)
 		return b.tree.Err()
 	})
+	s.bus.gone = syscall.ESHUTDOWN
 	if err := b.add(s.bus); err != nil {
 		return err
 	}

@@ -475,6 +475,10 @@ func testDeadBus(t *testing.T, r *rig, b I2C) {
 	if res := do[wire.I2CScanned](t, r, wire.OpI2CScan, wire.I2CScan{}); len(res.Addresses) < 2 {
 		t.Errorf("with two timeouts left the scan finds %v", res.Addresses)
 	}
+	for _, addr := range []uint16{0x20, 0x22, 0x24, 0x26} { // chips that hang, not the bus
+		b.Inject(addr, syscall.ETIMEDOUT, 1)
+	}
+	do[wire.I2CScanned](t, r, wire.OpI2CScan, wire.I2CScan{})
 }
 
 // testGiveUp: a caller who gives up is let go while the kernel still waits, and
