@@ -81,8 +81,7 @@ func TestLabFTDI(t *testing.T) {
 			Unplug: a.Unplug,
 			Replug: func() { a.Plug(); a.TTY() },
 		}
-	}, "UntilAcrossBorders", "CancelWrite", "CloseWhileWriting", "Drain", "OddBaud", "Modes", "ModemLines", "BinaryClean",
-		"UnplugWhileReading", "UnplugWhileWriting", "Opened", "Extras", "UnplugDuringOperation", "WatchUnplugged")
+	}, "CancelWrite", "Drain", "OddBaud", "Modes", "ModemLines", "UnplugWhileReading", "UnplugWhileWriting", "Opened", "WatchUnplugged")
 }
 
 // sink is the far end of the emulator's adapter. It takes what comes at once:
@@ -194,7 +193,7 @@ func TestLabIdentity(t *testing.T) {
 		return ids
 	}
 	for name, serial := range map[string]guest.Option{
-		"none": guest.NoStrings(), "empty": guest.SerialNumber(""), "zeros": guest.SerialNumber("000000000000"), "a dummy": guest.SerialNumber("0123456789ABCDEF"),
+		"none": guest.NoStrings(), "zeros": guest.SerialNumber("000000000000"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			first := guest.Gadget(t, guest.ACM(), serial, guest.Controller(0))
