@@ -254,6 +254,9 @@ func (r *reader) levels(report func(l *watched, level int) bool, repaired bool) 
 			continue
 		}
 		l.level = is
+		if repaired { // no edge is on its way
+			l.last = edgeWord(is == 1)
+		}
 		v := wire.GPIOLevel(is)
 		l.w.record(wire.GPIORecord{
 			Kind: wire.GPIOState, Line: offset, Name: l.name, Level: &v,
