@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"time"
 
 	"farhand/bus"
 	"farhand/device"
@@ -25,7 +26,7 @@ func (d *services) openFamilies(ctx context.Context, o Options) ([]device.Family
 	if err != nil {
 		return nil, err
 	}
-	printers, err := d.openPrinters(o)
+	printers, err := d.openPrinters(ctx, o)
 	if err != nil {
 		return nil, err
 	}
@@ -71,9 +72,14 @@ func (d *services) openLines(ctx context.Context, o Options) (*gpio.Service, err
 	return s, nil
 }
 
-func (d *services) openPrinters(o Options) (*octoprint.Servers, error) {
+// coolTime is how long the start waits for heaters to be switched off that an
+// earlier life has left on. A printer that doesn't answer is tried on.
+const coolTime = 3 * time.Second
+
+func (d *services) openPrinters(ctx context.Context, o Options) (*octoprint.Servers, error) {
 	options := octoprint.Options{
-		StateDir: o.Config.StateDir, Files: (*uploads)(&d.live), UserAgent: "farhandd/" + version.String(), Log: o.Log,
+		StateDir: o.Config.StateDir, Files: (*uploads)(&d.live), App: "Farhand on " + o.Config.DisplayName,
+		UserAgent: "farhandd/" + version.String(), Log: o.Log,
 	}
 	for _, p := range o.Config.Printers {
 		options.Printers = append(options.Printers, octoprint.Printer{Name: p.Name, URL: p.URL, KeyFile: p.KeyFile})
@@ -87,6 +93,9 @@ func (d *services) openPrinters(o Options) (*octoprint.Servers, error) {
 	}
 	d.closers = append(d.closers, s)
 	d.changing = append(d.changing, s.OnChange)
+	ctx, cancel := context.WithTimeout(ctx, coolTime)
+	defer cancel()
+	s.Recover(ctx)
 	return s, nil
 }
 
