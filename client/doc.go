@@ -12,6 +12,12 @@
 // opening one that exists is cheap and closing it is the owner's decision, not
 // part of cleaning up.
 //
+// # Streams
+//
+// What a device tells as it happens (edges of a line, bytes of a port, devices
+// that come and go) is a Stream. It is received from the answer to the request
+// that opened it, and goes on over lost links; what was lost meanwhile is told.
+//
 // # Errors
 //
 // Whatever the device or the relay answered is a *wire.Error, so errors.Is(err,

@@ -36,8 +36,9 @@ func (s *Session) GPIOWatch(ctx context.Context, device string, args wire.GPIOWa
 	return look[wire.GPIOWatching](ctx, s, device, wire.OpGPIOWatch, args)
 }
 
-// ReleaseLines gives lines back, all that the session has on the chip if none
-// are named. What becomes of outputs is what was said when they were set.
+// ReleaseLines gives lines of a GPIO chip back, or all that the session has of a
+// device, of whatever family, if none are named. What becomes of outputs is what
+// was said when they were set.
 func (s *Session) ReleaseLines(ctx context.Context, device string, lines ...wire.GPIOLine) (wire.Released, error) {
 	return operate[wire.Released](ctx, s, device, wire.OpRelease, wire.GPIOSelect{Lines: wire.GPIOLines{Names: lines}}, false)
 }
