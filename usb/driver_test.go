@@ -2,6 +2,10 @@ package usb_test
 
 import (
 	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -92,6 +96,85 @@ func TestReplug(t *testing.T) {
 	u.Path, u.Num = "1-1.4", 10 // another socket: the serial number still says which it is
 	x.AddUSB(u)
 	generation(3)
+}
+
+// TestNoNodes is a machine that shows its devices and has no /dev/bus/usb, as
+// containers do.
+func TestNoNodes(t *testing.T) {
+	x := fixture(t)
+	if err := os.RemoveAll(x.FS.Node("bus")); err != nil {
+		t.Fatal(err)
+	}
+	reg := device.NewRegistry(device.Options{Families: []device.Family{{Driver: usb.Driver{FS: x.FS}, Service: usb.NewService(usb.System{}, nil)}}})
+	if err := reg.Refresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	leases := device.NewLeases(device.LeaseOptions{})
+	defer leases.Close()
+	_, _, err := device.NewDispatcher(reg, leases, nil).Do(t.Context(), device.Caller{Session: "a"}, wire.HardwareOp{Device: "usb:2341:0043-95530", Op: wire.OpUSBSend})
+	if e := wire.AsError(err); e.Code != wire.HardwareOpenFailed || !strings.Contains(e.Message, "there is no device node") {
+		t.Errorf("it answers %v", err)
+	}
+}
+
+// TestNodeIsNone is a node that is something else, as the bench's sysfs has it.
+func TestNodeIsNone(t *testing.T) {
+	x := fixture(t)
+	reg := device.NewRegistry(device.Options{Families: []device.Family{{Driver: usb.Driver{FS: x.FS}}}})
+	if err := reg.Refresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	d, err := reg.Resolve("usb:2341:0043-95530")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if h, err := (usb.System{}).Open(d); err == nil {
+		h.Close()
+		t.Error("a plain file is opened as a USB device")
+	}
+	if err := os.Remove(d.Node); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := (usb.System{}).Open(d); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a node that is gone answers %v", err)
+	}
+}
+
+// TestLook reads what sysfs has of a device, whole or not.
+func TestLook(t *testing.T) {
+	x := fixture(t)
+	dir := simsysfs.USB{Path: "1-1.1"}.Dir()
+	x.Dir(dir, map[string]string{"bConfigurationValue": "1", "speed": "12", "configuration": "one"})
+	x.Dir(dir+"/1-1.1:1.0", map[string]string{"bInterfaceNumber": "00", "bAlternateSetting": " 1", "interface": "first"})
+	if err := x.Err(); err != nil {
+		t.Fatal(err)
+	}
+	reg := device.NewRegistry(device.Options{Families: []device.Family{{Driver: usb.Driver{FS: x.FS}}}})
+	if err := reg.Refresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	d, err := reg.Resolve("usb:2341:0043-95530")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := (usb.System{}).Look(d); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("without descriptors it answers %v", err)
+	}
+	if err := os.WriteFile(filepath.Join(d.SysPath, "descriptors"), []byte{18, 1, 0}, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got, err := (usb.System{}).Look(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := usb.Look{
+		Descriptors: []byte{18, 1, 0}, Active: 1, SpeedMbps: 12,
+		Manufacturer: "Arduino (www.arduino.cc)", Product: "Arduino Uno", Serial: "95530", Configuration: "one",
+		Interfaces: map[int]usb.LookInterface{0: {Driver: "cdc_acm", Name: "first", Alternate: 1}, 1: {Driver: "cdc_acm"}},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
 }
 
 func TestDriver(t *testing.T) {
