@@ -86,6 +86,7 @@ farhand ls :/etc.`,
   farhand machines
   farhand exec pi -- uname -a
   farhand put report.txt pi:/data/work/report.txt
+  farhand gpio set pi GPIO17=on
   farhand serial transact pi serial:usb-2341:0043-95530 '*IDN?\n' --until '\n'`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -113,8 +114,8 @@ farhand ls :/etc.`,
 			root.AddCommand(c)
 		}
 	}
-	add("use", a.machines(), a.devices(), a.exec(), a.ls(), a.stat(), a.cat(), a.put(), a.get(), a.rm(), a.mv(), a.serial(), a.gpio())
-	add("manage", a.approve(), a.claim(), a.token(), a.sessions(), a.revoke(), a.audit())
+	add("use", a.machines(), a.devices(), a.exec(), a.ls(), a.stat(), a.cat(), a.put(), a.get(), a.rm(), a.mv(), a.serial(), a.gpio(), a.i2c(), a.spi(), a.usb(), a.print(), a.release())
+	add("manage", a.approve(), a.grants(), a.claim(), a.token(), a.sessions(), a.revoke(), a.audit())
 	add("account", a.login(), a.logout(), a.whoami())
 	root.AddCommand(a.version(), exitCodes())
 	return root

@@ -13,23 +13,36 @@ import (
 var families = []string{"serial", "usb", "gpio", "i2c", "spi", "printer"}
 
 func (a *app) devices() *cobra.Command {
-	var family string
+	var (
+		family string
+		watch  bool
+		until  untilFlags
+	)
 	cmd := &cobra.Command{
 		Use:   "devices [MACHINE]",
 		Short: "List what is wired to a machine",
 		Long: `devices asks the machine now what is wired to it. The ids survive replugging,
 reboots and renumbering; every verb takes them, and other names of a device, such as
-/dev/ttyUSB0, as long as they fit only one.`,
-		Example: "  farhand devices pi\n  farhand devices pi --type serial --json",
+/dev/ttyUSB0, as long as they fit only one. --watch goes on and tells what is plugged
+and unplugged, until Ctrl-C.`,
+		Example: "  farhand devices pi\n  farhand devices pi --type serial --json\n  farhand devices pi --watch",
 		Args:    between(0, 1, "at most one machine"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if family != "" && !slices.Contains(families, family) {
 				return usage("there is no family %q; there are %s", family, join(families))
 			}
+			switch {
+			case watch:
+				return a.watchDevices(cmd, args, family, until)
+			case until != (untilFlags{}):
+				return usage("--count and --for go with --watch")
+			}
 			return a.listDevices(cmd, args, family)
 		},
 		ValidArgsFunction: a.completeMachine(""),
 	}
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "go on and tell what changes")
+	until.add(cmd, "changes")
 	cmd.Flags().StringVar(&family, "type", "", "only this `FAMILY`: "+join(families))
 	return cmd
 }
@@ -53,6 +66,10 @@ func (a *app) listDevices(cmd *cobra.Command, args []string, family string) erro
 		list.Devices = append([]wire.HardwareDevice{}, list.Devices...)
 		return a.printJSON(list)
 	}
+	return a.printDevices(list)
+}
+
+func (a *app) printDevices(list wire.HardwareListResponse) error {
 	if len(list.Devices) == 0 {
 		a.note("Nothing is wired to it that it may show.")
 		return nil
@@ -60,11 +77,7 @@ func (a *app) listDevices(cmd *cobra.Command, args []string, family string) erro
 	// An id begins with the type.
 	t := table{head: []string{"ID", "WHAT", "WHERE", "STATE"}}
 	for _, d := range list.Devices {
-		state := cell{"available", a.style.out.green}
-		if !d.Available {
-			state = cell{first(d.Reason, "not available"), a.style.out.dim}
-		}
-		t.add(cell{d.ID, a.style.out.bold}, plain(dash(what(d))), plain(dash(first(d.Port, d.Chip))), state)
+		t.add(cell{d.ID, a.style.out.bold}, plain(dash(what(d))), plain(dash(first(d.Port, d.Chip))), a.availability(d))
 	}
 	if err := t.write(a.env.Stdout, a.style.out, a.style.width); err != nil {
 		return err
@@ -73,6 +86,48 @@ func (a *app) listDevices(cmd *cobra.Command, args []string, family string) erro
 		a.note("There are more than the machine lists at once.")
 	}
 	return nil
+}
+
+func (a *app) availability(d wire.HardwareDevice) cell {
+	if d.Available {
+		return cell{"available", a.style.out.green}
+	}
+	return cell{first(d.Reason, "not available"), a.style.out.dim}
+}
+
+// watchDevices lists the devices, and then what changes, a line each time.
+func (a *app) watchDevices(cmd *cobra.Command, args []string, family string, until untilFlags) error {
+	ctx, cancel, err := until.bound(cmd.Context())
+	if err != nil {
+		return err
+	}
+	defer cancel()
+	c, err := a.connect()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	machine, err := a.machine(ctx, c, first(args...))
+	if err != nil {
+		return err
+	}
+	st, list, err := c.WatchDevices(ctx, machine, family)
+	if err != nil {
+		return err
+	}
+	if !a.json {
+		if err := a.printDevices(list); err != nil {
+			return err
+		}
+	}
+	list.Devices = append([]wire.HardwareDevice{}, list.Devices...)
+	return a.follow(ctx, st, watching{opened: list, record: records(a, until.count, func(e wire.HardwareEvent) error {
+		paint := map[string]func(string) string{wire.HardwareAdded: a.style.out.green, wire.HardwareRemoved: a.style.out.red}[e.Event]
+		t := table{}
+		now := a.env.Now().UTC().Format("2006-01-02 15:04:05Z")
+		t.add(plain(now), cell{fmt.Sprintf("%-7s", e.Event), paint}, cell{e.Device.ID, a.style.out.bold}, plain(dash(what(e.Device))), a.availability(e.Device))
+		return t.write(a.env.Stdout, a.style.out, 0)
+	})})
 }
 
 // what describes a device in a few words.

@@ -45,35 +45,44 @@ func isAssignment(s string) bool { return strings.Contains(s, "=") || isLine(s) 
 // as pinctrl-bcm2711:GPIO17.
 var chipLine = regexp.MustCompile(`^(gpiochip\d+|pinctrl-[^:]+):(.+)$`)
 
-// lineWords splits the arguments of a gpio verb. "pin" and the number after it
-// are one line, and the chip of chip:line is the device unless one is named.
+// lineWords splits the arguments of a gpio verb. The chip of chip:line is the
+// device, unless one is named.
 func lineWords(args []string, isOwn func(string) bool) (words, error) {
 	w := split("gpio", args, 0, isOwn)
-	var lines []string
-	for i := 0; i < len(w.rest); i++ {
-		arg := w.rest[i]
-		if strings.EqualFold(arg, "pin") && i+1 < len(w.rest) {
-			i++
-			arg += " " + w.rest[i]
+	w.rest = joinPins(w.rest)
+	for i, arg := range w.rest {
+		m := chipLine.FindStringSubmatch(arg)
+		if m == nil {
+			continue
 		}
-		if m := chipLine.FindStringSubmatch(arg); m != nil {
-			device := "gpio:" + m[1]
-			if w.device != "" && w.device != device && w.device != m[1] && w.device != "/dev/"+m[1] {
-				return w, usage("%s is a line of another chip than %s: one command is for one chip", arg, w.device)
-			}
-			w.device, arg = device, m[2]
+		device := "gpio:" + m[1]
+		if w.device != "" && w.device != device && w.device != m[1] && w.device != "/dev/"+m[1] {
+			return w, usage("%s is a line of another chip than %s: one command is for one chip", arg, w.device)
+		}
+		w.device, w.rest[i] = device, m[2]
+	}
+	return w, nil
+}
+
+// joinPins makes one line of "pin" and the number after it.
+func joinPins(args []string) []string {
+	var lines []string
+	for i := 0; i < len(args); i++ {
+		arg := args[i]
+		if strings.EqualFold(arg, "pin") && i+1 < len(args) {
+			i++
+			arg += " " + args[i]
 		}
 		lines = append(lines, arg)
 	}
-	w.rest = lines
-	return w, nil
+	return lines
 }
 
 // names are lines as the wire has them.
 func names(lines []string) wire.GPIOSelect {
-	s := wire.GPIOSelect{Lines: wire.GPIOLines{Names: make([]wire.GPIOLine, len(lines))}}
-	for i, l := range lines {
-		s.Lines.Names[i] = wire.GPIOLine(strings.TrimSpace(l))
+	var s wire.GPIOSelect
+	for _, l := range lines {
+		s.Lines.Names = append(s.Lines.Names, wire.GPIOLine(strings.TrimSpace(l)))
 	}
 	return s
 }

@@ -21,11 +21,12 @@ type words struct {
 
 // split tells the arguments apart. At least so many at the end are the verb's
 // own; isOwn says what else is, and nil that nothing else may be. What is left
-// is a machine and a device, either of which may be missing.
+// is a machine and a device, either of which may be missing. Before a device
+// stands nothing but a machine.
 func split(family string, args []string, least int, isOwn func(string) bool) words {
 	var w words
 	more := func() bool { return len(args) > least && (isOwn == nil || !isOwn(args[0])) }
-	if more() && !isDevice(args[0]) {
+	if more() && !isDevice(args[0]) || len(args) > max(least, 1) && isDevice(args[1]) && !isDevice(args[0]) {
 		w.machine, args = args[0], args[1:]
 	}
 	if more() && (isOwn == nil || isDevice(args[0])) {

@@ -170,3 +170,9 @@ func entryKind(e wire.FileEntry) string {
 func clock(seconds float64) string {
 	return time.UnixMilli(int64(seconds * 1000)).UTC().Format("2006-01-02 15:04:05Z")
 }
+
+// unixMoment is such a time to the microsecond.
+func unixMoment(seconds float64) string {
+	t := time.UnixMicro(int64(seconds * 1e6))
+	return moment(&t)
+}

@@ -108,10 +108,11 @@ func (a *app) serialRelease() *cobra.Command {
 		Args:  between(0, 2, "[MACHINE] [DEVICE]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.onDevice(cmd, "serial", split("serial", args, 0, nil), false, func(ctx context.Context, at spot) error {
-				if err := at.session.Release(ctx, at.device); err != nil {
+				had, err := at.session.ReleaseLines(ctx, at.device)
+				if err != nil {
 					return err
 				}
-				return a.done(map[string]string{"machine_id": at.session.Info().MachineID, "device": at.device})
+				return a.released(at, had)
 			})
 		},
 		ValidArgsFunction: a.completeDevice("serial"),
