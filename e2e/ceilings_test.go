@@ -37,7 +37,7 @@ const (
 func TestCeilingConfig(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	b.tables = "[hardware]\nallow = [\"serial:sim-*\"]\ndeny = [\"serial:sim-echo\"]\n"
+	b.tables = "[hardware]\nallow = [\"serial:sim-[es]*\"]\ndeny = [\"serial:sim-echo\"]\n"
 	b.claim(everything)
 	b.owner.refuses("config", wire.CapabilityNotGranted, "exec", "--", "true")
 	b.sdkApproval(wire.Ceiling{Capabilities: &[]wire.Capability{wire.HardwareSerial}})
