@@ -143,7 +143,7 @@ func (o *operation) fail(err error) error {
 	}
 	e := wire.AsError(err)
 	if x != nil && e.Code == wire.DeviceGone {
-		_ = x.Close() // it is gone; there is nothing to lose
+		_ = x.end(e) // it is gone; there is nothing to lose
 		o.Lease.SetState(nil)
 	}
 	return e.With("device", o.Device.ID).With("op", o.Op)
@@ -176,6 +176,9 @@ func (o *operation) mayDetach() error {
 
 // need claims an interface for the rest of the lease.
 func (o *operation) need(x *session, iface int, detach bool) error {
+	if detach {
+		o.Trace.Effect = device.Mutating // also of what only reads
+	}
 	fresh, err := x.claim(iface, detach, o.mayDetach)
 	if fresh {
 		o.claimed = append(o.claimed, iface)

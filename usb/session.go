@@ -231,8 +231,11 @@ func isGone(err error) bool {
 }
 
 // Close ends the watches, gives everything back and closes the device.
-func (x *session) Close() error {
-	x.stop(nil)
+func (x *session) Close() error { return x.end(nil) }
+
+// end is Close with a cause for the watches, unless they have one: the lease's.
+func (x *session) end(cause error) error {
+	x.stop(cause)
 	x.unclaimAll()
 	if err := x.h.Close(); err != nil {
 		return fmt.Errorf("closing %s: %w", x.d.ID, err)

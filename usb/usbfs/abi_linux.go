@@ -85,7 +85,6 @@ var (
 	reqConnect          = request(0, 23, 0)
 	reqCapabilities     = request(read, 26, 4)
 	reqDisconnectClaim  = request(read, 27, unsafe.Sizeof(disconnectClaim{}))
-	reqSpeed            = request(0, 31, 0)
 )
 
 // ioctl makes a request again if a signal has cut it short.

@@ -164,27 +164,6 @@ func (f *File) Reset() error {
 	return nil
 }
 
-// SpeedMbps is the speed of the connection in Mbit/s; 0 if it isn't known.
-func (f *File) SpeedMbps() float64 {
-	n, err := f.ioctl(reqSpeed, nil)
-	if err != nil {
-		return 0
-	}
-	switch n { // enum usb_device_speed of linux/usb/ch9.h
-	case 1:
-		return 1.5
-	case 2:
-		return 12
-	case 3, 4: // wireless USB was as fast as high speed
-		return 480
-	case 5:
-		return 5000
-	case 6:
-		return 10000
-	}
-	return 0
-}
-
 // Close cancels what is under way, waits for its end and closes the file. The
 // kernel releases what was claimed; drivers aren't attached again. It may be
 // repeated.

@@ -370,3 +370,52 @@ func TestFlapping(t *testing.T) {
 		t.Errorf("after five returns it is %+v", d.HardwareDevice)
 	}
 }
+
+// broken is a host whose devices' descriptors are cut short.
+type broken struct{ *usbsim.Bench }
+
+func (b broken) Look(d device.Descriptor) (usb.Look, error) {
+	l, err := b.Bench.Look(d)
+	l.Descriptors = l.Descriptors[:min(len(l.Descriptors), 18+9+9+3)]
+	return l, err
+}
+
+// What is whole of damaged descriptors is told, and no more can be used.
+func TestDamagedDescriptors(t *testing.T) {
+	b := broken{bench(t)}
+	reg := device.NewRegistry(device.Options{Families: []device.Family{{Driver: b, Service: usb.NewService(b, nil)}}})
+	if err := reg.Refresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	leases := device.NewLeases(device.LeaseOptions{})
+	defer leases.Close()
+	disp := device.NewDispatcher(reg, leases, nil)
+	do := func(op string) (any, error) {
+		res, _, err := disp.Do(t.Context(), device.Caller{Session: "a"}, wire.HardwareOp{Device: b.ID(usbsim.EchoName), Op: op})
+		return res.Result, err
+	}
+	result, err := do(wire.OpUSBDescribe)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := result.(wire.USBDescription)
+	if d.Damaged == "" || len(d.Configurations) != 1 || len(d.Configurations[0].Interfaces) != 1 {
+		t.Errorf("it is described as %+v", d)
+	}
+	if _, err := do(wire.OpUSBSend); !errors.Is(err, wire.InvalidArgument) {
+		t.Errorf("sending answers %v", err)
+	}
+}
+
+// A watch that falls behind loses records, counted, never the device.
+func TestWatchOfASource(t *testing.T) {
+	r := newRig(t)
+	w := do[wire.USBWatching](r, usbsim.EchoName, wire.OpUSBWatch, wire.USBWatch{Interface: number(0), Endpoint: usbsim.SourceIn, Alternate: number(1), Size: 16384})
+	if w.Stream == "" || w.Endpoint != usbsim.SourceIn {
+		t.Errorf("the answer is %+v", w)
+	}
+	// Nobody receives; the device can be used, described and given back.
+	do[wire.USBTransferred](r, usbsim.EchoName, wire.OpUSBControl, wire.USBControl{RequestType: 0x80, Request: 6, Value: 0x100, Length: 18})
+	do[wire.USBResetDone](r, usbsim.EchoName, wire.OpUSBReset, nil)
+	r.echoes(10)
+}
