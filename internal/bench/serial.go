@@ -50,7 +50,7 @@ func benchSerial(ctx context.Context, _, _ string) ([]bar, error) {
 	if err := makeRaw(bare); err != nil {
 		return nil, err
 	}
-	ratio, _, _, err := compare(ctx, "serial pty", 9, 1,
+	ratio, _, _, err := compare(ctx, "serial pty", 25, 1,
 		func() error { return bothWays(bareEnd{master}, ours) },
 		func() error { return bothWays(bareEnd{bareMaster}, bareEnd{bare}) })
 	if err != nil {
