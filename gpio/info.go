@@ -71,9 +71,10 @@ func (x *operation) describe(offset int, function string, more, probe bool) (wir
 		info.Pull = pulls[i.Pull]
 	}
 	info.Held = l.kept && l.release == ""
-	mine := l.use == nil || l.use.lease.Holder().Session == x.r.Caller.Session
+	taken := l.taken()
+	mine := !taken || l.use.lease.Holder().Session == x.r.Caller.Session
 	info.Available = mine && (!i.Used || l.claim != nil || l.pwm != nil)
-	if l.use != nil {
+	if taken {
 		info.Holder = holderName(l.use.lease.Holder())
 	}
 	if l.pwm != nil {
@@ -90,6 +91,12 @@ func (x *operation) describe(offset int, function string, more, probe bool) (wir
 		info.Edges = &can
 	}
 	return info, nil
+}
+
+// taken says whether a session has the line. One that has only read it a moment
+// ago leaves it to whoever wants it.
+func (l *line) taken() bool {
+	return l.use != nil && (l.release != "" || l.pwm != nil || l.use.watcher() != nil || l.use.lease.Held())
 }
 
 func holderName(h device.Holder) string {

@@ -158,7 +158,8 @@ func (l *Ledger) Remove(device string, lines ...int) error {
 	})
 }
 
-// change writes the file if f has changed something.
+// change writes the file if f has changed something. A failure is
+// HARDWARE_OPEN_FAILED; the next change writes what this one couldn't.
 func (l *Ledger) change(f func() bool) error {
 	if l == nil {
 		return nil
@@ -173,7 +174,8 @@ func (l *Ledger) change(f func() bool) error {
 		err = atomicfile.Write(l.path, data, 0o600)
 	}
 	if err != nil {
-		return fmt.Errorf("ledger of outputs: %w", err)
+		return wire.Errorf(wire.HardwareOpenFailed, "what becomes of an output at the end can't be written down: %v", err).
+			With("hint", "the daemon's state directory must be writable")
 	}
 	return nil
 }

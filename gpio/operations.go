@@ -256,7 +256,7 @@ func (x *operation) fit(configs, outputs []LineConfig, s setting) error {
 		}
 	}
 	if err := b.s.o.Ledger.Remove(b.id, inputs...); err != nil {
-		return failure(wire.HardwareTransferFailed, "forgetting an output", err)
+		return err
 	}
 	return b.keepAll(x.lines)
 }

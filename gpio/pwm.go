@@ -187,7 +187,7 @@ func (x *operation) beginHardware(ch pwmChannel, w wave, p wire.GPIORelease, low
 	}
 	h, err := startHardware(x.ctx, ch, w, low)
 	if err != nil {
-		return errors.Join(err, b.s.o.Ledger.Remove(b.id, o))
+		return errors.Join(ch.failure(err), b.s.o.Ledger.Remove(b.id, o))
 	}
 	b.lines[o].pwm, b.lines[o].release = h, p
 	return nil

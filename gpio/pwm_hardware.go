@@ -178,6 +178,17 @@ func binaryAttr(path string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, 4096))
 }
 
+// failure says what a channel has refused: HARDWARE_OPEN_FAILED, since that it
+// isn't there doesn't mean that the chip of the lines has gone.
+func (c pwmChannel) failure(err error) error {
+	var e *wire.Error
+	if err == nil || errors.As(err, &e) {
+		return err
+	}
+	return wire.Errorf(wire.HardwareOpenFailed, "channel %d of %s: %v", c.channel, c.device, errnoText(err)).With("os_error", errnoName(err)).
+		With("hint", "the daemon's user must be allowed to write to the PWM in /sys/class/pwm (group gpio)")
+}
+
 // hardPWM is a channel that runs.
 type hardPWM struct {
 	ch  pwmChannel
@@ -277,7 +288,7 @@ func (p *hardPWM) set(w wave) error {
 			if errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ERANGE) {
 				return wire.Errorf(wire.InvalidArgument, "the PWM can't do a period of %s ns", nanos(w.period)).With("argument", "frequency_hz")
 			}
-			return err
+			return p.ch.failure(err)
 		}
 	}
 	p.w = wave{p.read("period"), p.read("duty_cycle")}
@@ -292,13 +303,14 @@ func nanos(d time.Duration) string { return strconv.FormatInt(int64(d), 10) }
 // halt ends it at 0. One that is inversed goes on with no time at 1, since a
 // PWM that is off is at the low level.
 func (p *hardPWM) halt() error {
-	if err := p.write("duty_cycle", "0"); err != nil || p.low {
-		return err
+	err := p.write("duty_cycle", "0")
+	if err == nil && !p.low {
+		err = p.write("enable", "0")
+		if err == nil {
+			err = writeAttr(filepath.Join(p.ch.dir, "unexport"), strconv.Itoa(p.ch.channel))
+		}
 	}
-	if err := p.write("enable", "0"); err != nil {
-		return err
-	}
-	return writeAttr(filepath.Join(p.ch.dir, "unexport"), strconv.Itoa(p.ch.channel))
+	return p.ch.failure(err)
 }
 
 func (p *hardPWM) independent() bool { return true }

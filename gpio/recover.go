@@ -119,7 +119,9 @@ func (b *board) adopt(name string, entries []Entry) {
 	for bit, e := range entries {
 		l := &b.lines[e.Line]
 		l.claim, l.bit, l.kept = c, bit, true
-		l.config = e.config()
+		if l.config = e.config(); e.OnRelease == wire.GPIOInput {
+			l.config = e.first()
+		}
 		l.config.Value = int(bits >> bit & 1)
 	}
 }
@@ -133,7 +135,7 @@ func (b *board) fits(c *claim, entries []Entry) bool {
 			return false
 		}
 		i, err := b.chip.Line(e.Line)
-		if err != nil || !i.Used || i.Consumer != Consumer || i.Direction != Out {
+		if err != nil || !i.Used || i.Consumer != Consumer || i.Direction != Out && e.OnRelease != wire.GPIOInput {
 			return false
 		}
 		c.offsets = append(c.offsets, e.Line)

@@ -61,8 +61,7 @@ func (b *board) promise(outputs []LineConfig, asked wire.GPIORelease) error {
 		return nil
 	}
 	if err := b.s.o.Ledger.Put(entries...); err != nil {
-		return wire.Errorf(wire.HardwareOpenFailed, "what becomes of the line at the end can't be written down: %v", err).
-			With("hint", "the daemon's state directory must be writable")
+		return err
 	}
 	for _, c := range outputs {
 		b.lines[c.Offset].release = b.policy(c.Offset, asked)
@@ -116,16 +115,14 @@ func (b *board) leave(offset int, p wire.GPIORelease) error {
 	l := &b.lines[offset]
 	switch {
 	case l.claim == nil || p == "" && !l.kept:
-		b.drop(offset)
-		return b.s.o.Ledger.Remove(b.id, offset)
+		return b.forget(offset)
 	case p == "": // it was only read; it stays as it was
 		return nil
 	case p == wire.GPIOInput:
 		if err := b.change([]LineConfig{{Offset: offset, Direction: In, Pull: l.config.Pull}}); err != nil {
 			return err
 		}
-		b.drop(offset)
-		return b.s.o.Ledger.Remove(b.id, offset)
+		return b.forget(offset)
 	case p == wire.GPIOLow, p == wire.GPIOHigh:
 		level := 0
 		if p == wire.GPIOHigh {
@@ -139,6 +136,21 @@ func (b *board) leave(offset int, p wire.GPIORelease) error {
 	return b.keep(l.claim)
 }
 
+// forget drops a line of which nothing is to be remembered. It is called with
+// b.mu.
+func (b *board) forget(offset int) error {
+	lines := []int{offset}
+	cl := b.lines[offset].claim
+	b.drop(offset)
+	switch {
+	case b.lines[offset].claim != nil && cl.stored: // others of its request are kept
+		return b.keep(cl)
+	case b.lines[offset].claim == nil && cl != nil:
+		lines = cl.offsets
+	}
+	return b.s.o.Ledger.Remove(b.id, lines...)
+}
+
 // keep puts a request into the FDStore if all its outputs hold their level, and
 // takes it out otherwise. The ledger has its name first. It is called with b.mu.
 func (b *board) keep(cl *claim) error {
@@ -147,7 +159,8 @@ func (b *board) keep(cl *claim) error {
 	for _, o := range cl.offsets {
 		l := &b.lines[o]
 		switch {
-		case l.config.Direction != Out:
+		case l.config.Direction != Out: // only so that the next process knows the whole request
+			entries = append(entries, b.entry(l.config, wire.GPIOInput))
 		case l.kept && l.release == "", l.release == wire.GPIOHold:
 			hold = true
 			entries = append(entries, b.entry(l.config, wire.GPIOHold))

@@ -44,6 +44,7 @@ func RunService(t *testing.T, open func(t *testing.T) ServiceBench) {
 		{"SoftwarePWM", testSoftwarePWM},
 		{"Restart", testRestart},
 		{"RestartAfterCrash", testRestartAfterCrash},
+		{"RestartOfAShare", testRestartOfAShare},
 		{"VanishWhileWatching", testVanishWhileWatching},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -396,6 +397,28 @@ func testRestartAfterCrash(t *testing.T, b ServiceBench) {
 	}
 	b.sees(t, b.Free[0], 0)
 	b.sees(t, b.Free[4], 1)
+}
+
+// testRestartOfAShare: of a request with several lines one was given back, and
+// the next process still knows the others.
+func testRestartOfAShare(t *testing.T, b ServiceBench) {
+	path := filepath.Join(t.TempDir(), "outputs.json")
+	shelf := &Shelf{}
+	defer shelf.Close()
+	d := b.desk(t, gpio.ServiceOptions{Ledger: b.ledger(t, path), Store: shelf})
+	d.Do("s", b.Device, wire.OpGPIOSet, args(`{"lines":{"%s":0,"%s":1,"%s":1}}`, b.l(0), b.l(1), b.l(2)))
+	d.Do("s", b.Device, wire.OpGPIOConfigure, args(`{"line":%s,"direction":"in"}`, b.l(0)))
+	d.Do("s", b.Device, wire.OpRelease, `{"line":`+b.l(0)+`}`)
+	b.kill(d)
+	b.sees(t, b.Free[1], 1)
+	again := b.desk(t, gpio.ServiceOptions{Ledger: b.ledger(t, path), Store: shelf, Restored: shelf.Copies(t)})
+	b.sees(t, b.Free[1], 1)
+	again.Do("n", b.Device, wire.OpGPIOSet, args(`{"lines":{"%s":0,"%s":1}}`, b.l(1), b.l(2)))
+	b.sees(t, b.Free[1], 0)
+	b.sees(t, b.Free[2], 1)
+	if l := b.line(t, b.Free[0]); l.Direction != gpio.In {
+		t.Errorf("the line that was given back is %+v", l)
+	}
 }
 
 func testVanishWhileWatching(t *testing.T, b ServiceBench) {
