@@ -63,7 +63,7 @@ func TestCeilingApproval(t *testing.T) {
 	b.roots = []string{b.root(), sub}
 	b.claim("files,hardware_serial", "--device", psu, "--root", sub)
 	b.owner.refuses("approval", wire.CapabilityNotGranted, "exec", "--", "true")
-	b.owner.refuses("approval", wire.CapabilityNotGranted, "serial", "read", echo)
+	b.owner.refuses("approval", wire.HardwareNotGranted, "serial", "read", echo)
 	b.owner.must("serial", "write", psu, `*CLS\n`)
 	list := parse[wire.HardwareListResponse](t, b.owner.must("devices", "--json"))
 	if len(list.Devices) != 1 || list.Devices[0].ID != psu {
@@ -111,8 +111,8 @@ func TestCeilingToken(t *testing.T) {
 	t.Run("device", func(t *testing.T) {
 		agent := b.with(b.newToken("psu", "--device", "serial:*-scpi"))
 		agent.must("serial", "write", psu, `*CLS\n`)
-		agent.refuses("token", wire.CapabilityNotGranted, "serial", "write", echo, "x")
-		b.with(b.newToken("none", "--device", "")).refuses("token", wire.CapabilityNotGranted, "serial", "read", psu)
+		agent.refuses("token", wire.HardwareNotGranted, "serial", "write", echo, "x")
+		b.with(b.newToken("none", "--device", "")).refuses("token", wire.HardwareNotGranted, "serial", "read", psu)
 	})
 	t.Run("root", func(t *testing.T) {
 		agent := b.with(b.newToken("sub", "--root", sub))
@@ -175,7 +175,7 @@ func TestCeilingToken(t *testing.T) {
 		_, err = s.Exec(t.Context(), wire.ExecuteCommand{Argv: []string{"true"}})
 		wantCeiling(t, err, "session")
 		_, err = s.SerialRead(t.Context(), echo, wire.SerialRead{}, false)
-		wantCeiling(t, err, "session")
+		wantRefusal(t, err, wire.HardwareNotGranted, "session")
 		if _, err := s.Stat(t.Context(), "outer", true); err != nil {
 			t.Error(err)
 		}
@@ -190,9 +190,14 @@ func TestCeilingToken(t *testing.T) {
 
 func wantCeiling(t *testing.T, err error, ceiling string) {
 	t.Helper()
+	wantRefusal(t, err, wire.CapabilityNotGranted, ceiling)
+}
+
+func wantRefusal(t *testing.T, err error, code wire.Code, ceiling string) {
+	t.Helper()
 	var e *wire.Error
-	if !errors.As(err, &e) || e.Code != wire.CapabilityNotGranted || e.Details["ceiling"] != ceiling {
-		t.Errorf("got %v, want %s by the ceiling %s", err, wire.CapabilityNotGranted, ceiling)
+	if !errors.As(err, &e) || e.Code != code || e.Details["ceiling"] != ceiling {
+		t.Errorf("got %v, want %s by the ceiling %s", err, code, ceiling)
 	}
 }
 
@@ -300,7 +305,7 @@ func TestApprovalChange(t *testing.T) {
 	_, err = s.Exec(t.Context(), wire.ExecuteCommand{Argv: []string{"true"}})
 	wantCeiling(t, err, "approval")
 	_, err = s.SerialRead(t.Context(), psu, wire.SerialRead{}, false)
-	wantCeiling(t, err, "approval")
+	wantRefusal(t, err, wire.HardwareNotGranted, "approval")
 	if _, err := s.Stat(t.Context(), ".", true); err != nil {
 		t.Errorf("files are still allowed: %v", err)
 	}

@@ -165,7 +165,7 @@ func TestEmulatorGrants(t *testing.T) {
 		return s.Call(wire.THardwareOp, map[string]any{"device": device, "op": "SERIAL_READ", "args": map[string]any{"timeout_seconds": 0.01}})
 	}
 	answer[wire.HardwareResult](t, read(psu), wire.THardwareResult)
-	emRefused(t, read(echo), wire.CapabilityNotGranted, map[string]any{"ceiling": "token"})
+	emRefused(t, read(echo), wire.HardwareNotGranted, map[string]any{"ceiling": "token"})
 	emRefused(t, read("gpio:pinctrl-bcm2711"), wire.CapabilityNotGranted, map[string]any{"ceiling": "approval"})
 	if list := answer[wire.HardwareListResponse](t, s.Call(wire.THardwareListRequest, nil), wire.THardwareListResponse); len(list.Devices) != 1 || list.Devices[0].ID != psu {
 		t.Errorf("the list is %+v", list.Devices)
