@@ -11,7 +11,7 @@ import (
 // receive handles one frame that r has read. An error ends the socket.
 func (k *socket) receive(frame []byte, r *reader) error {
 	e, err := wire.DecodeEnvelope(frame)
-	if k.session != nil {
+	if k.session != nil && e.Type != wire.TGrantsUpdate { // that one is the owner's, not the session's
 		k.session.heardNow()
 	}
 	switch {
