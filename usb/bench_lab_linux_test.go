@@ -66,7 +66,7 @@ func (b bare) transfer(endpoint byte, data []byte) {
 	}
 }
 
-// TestLabThroughput measures the bar usb_bulk: a loopback of 96 KiB through a
+// TestLabThroughput measures the bar usb_bulk: a loopback of 124 KiB through a
 // Handle, as the operations use it, against bare URBs; in rounds that alternate,
 // of which the median ratio counts. What the operations add, which is mostly
 // JSON and base64, is a figure beside it: under emulation it costs twenty times
@@ -98,7 +98,7 @@ func TestLabThroughput(t *testing.T) {
 			out = byte(e.Address)
 		}
 	}
-	const size, times = 96 << 10, 4 // the gadget keeps 128 KiB
+	const size, times = 124 << 10, 4 // the gadget keeps 128 KiB
 	data := make([]byte, size)
 	send, err := json.Marshal(wire.USBSend{Endpoint: wire.USBNumber(out), Data: data})
 	if err != nil {
