@@ -2,6 +2,8 @@ package octoprint
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"maps"
 	"regexp"
 	"slices"
@@ -112,10 +114,14 @@ func (p *printer) cool(ctx context.Context, hot []string) error {
 	case status.State != wire.PrinterReady:
 		p.log.Info("heaters not switched off: the printer takes no commands", "heaters", hot, "state", status.State)
 	default:
-		for _, name := range hot {
-			if err := p.client.Target(ctx, name, 0); err != nil {
-				return err
+		var failed error
+		for _, name := range hot { // one that fails keeps none of the others hot
+			if err := p.client.Target(ctx, name, 0); err != nil && !errors.Is(err, wire.HardwareNotFound) {
+				failed = errors.Join(failed, fmt.Errorf("switching %s off: %w", name, err))
 			}
+		}
+		if failed != nil {
+			return failed
 		}
 		p.log.Info("heaters switched off", "heaters", hot)
 	}
@@ -165,42 +171,50 @@ func targetsOf(lines []string) map[string]float64 {
 	targets := make(map[string]float64)
 	for _, line := range lines {
 		line, _, _ = strings.Cut(strings.ToUpper(line), ";")
-		words := strings.Fields(line)
-		if len(words) > 0 && len(words[0]) > 1 && words[0][0] == 'N' && words[0][1] >= '0' && words[0][1] <= '9' {
-			words = words[1:] // a line number
+		name, celsius, ok := "", 0.0, false
+		if words := strings.Fields(line); len(words) > 0 && words[0] == "SET_HEATER_TEMPERATURE" {
+			name, celsius, ok = klipperTarget(words[1:])
+		} else {
+			line, _, _ = strings.Cut(line, "*") // the checksum
+			name, celsius, ok = targetOf(gcodeWord.FindAllStringSubmatch(line, -1))
 		}
-		if len(words) == 0 {
-			continue
-		}
-		if name, celsius, ok := targetOf(words[0], words[1:]); ok {
+		if ok {
 			targets[name] = celsius
 		}
 	}
 	return targets
 }
 
-func targetOf(code string, words []string) (name string, celsius float64, ok bool) {
-	switch code {
+// gcodeWord is one word of G-code; firmwares need no spaces between them.
+var gcodeWord = regexp.MustCompile(`([A-Z]) *([-+]?[0-9]*\.?[0-9]+)`)
+
+// targetOf reads the words of a line: letter and number.
+func targetOf(words [][]string) (name string, celsius float64, ok bool) {
+	if len(words) > 0 && words[0][1] == "N" { // a line number
+		words = words[1:]
+	}
+	if len(words) == 0 {
+		return "", 0, false
+	}
+	switch words[0][1] + words[0][2] {
 	case "M104", "M109":
 		name = "tool0"
 	case "M140", "M190":
 		name = "bed"
 	case "M141", "M191":
 		name = "chamber"
-	case "SET_HEATER_TEMPERATURE":
-		return klipperTarget(words)
 	default:
 		return "", 0, false
 	}
-	for _, w := range words {
-		v, err := strconv.ParseFloat(w[1:], 64)
+	for _, w := range words[1:] {
+		v, err := strconv.ParseFloat(w[2], 64)
 		if err != nil {
 			continue
 		}
-		switch w[0] {
-		case 'S', 'R':
+		switch w[1] {
+		case "S", "R":
 			celsius, ok = v, true
-		case 'T':
+		case "T":
 			if name == "tool0" && v >= 0 && v < 100 {
 				name = "tool" + strconv.Itoa(int(v))
 			}

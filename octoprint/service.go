@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -102,8 +103,12 @@ func run[A, R any](o *operation, fn func(A) (R, error)) (any, error) {
 	return result, nil
 }
 
+// tag adds the device and the operation to a copy of an error: the cause of a
+// lease's end belongs to all of its operations.
 func tag(err error, r *device.Request) error {
-	return wire.AsError(err).With("device", r.Device.ID).With("op", r.Op)
+	e := *wire.AsError(err)
+	e.Details = maps.Clone(e.Details)
+	return e.With("device", r.Device.ID).With("op", r.Op)
 }
 
 func decode[A any](op string, args json.RawMessage) (A, error) {
