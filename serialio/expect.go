@@ -101,7 +101,7 @@ func (o *operation) expect(a wire.SerialExpect) (wire.SerialExpected, error) {
 		s.read.Size = min(s.read.Size, MaxTransfer-returned)
 		done, match, err := o.step(p, s)
 		if err != nil {
-			return out, stepError(err, i)
+			return out, o.stepError(err, i)
 		}
 		out.Steps = append(out.Steps, done)
 		out.BytesWritten += done.BytesWritten
@@ -119,9 +119,9 @@ func (o *operation) expect(a wire.SerialExpect) (wire.SerialExpected, error) {
 	return out, nil
 }
 
-// stepError says in which step it was.
-func stepError(err error, i int) error {
-	if e, ok := errors.AsType[*wire.Error](err); ok {
+// stepError says in which step it was. What ended ctx is not ours to change.
+func (o *operation) stepError(err error, i int) error {
+	if e, ok := errors.AsType[*wire.Error](err); ok && o.ctx.Err() == nil {
 		return e.With("step", i)
 	}
 	return fmt.Errorf("step %d: %w", i, err)

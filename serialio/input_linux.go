@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"os"
 	"slices"
 	"sync"
@@ -11,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"farhand/wire"
 )
 
 // input is what was received from a port. One goroutine of the port's fills
@@ -106,7 +109,7 @@ func (in *input) reserve() ([]byte, error) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if in.err != nil {
-		return nil, in.err
+		return nil, in.failure()
 	}
 	if in.wanted >= 0 && in.ring.next+chunk-RingSize > in.wanted {
 		if in.copied == nil {
@@ -115,6 +118,18 @@ func (in *input) reserve() ([]byte, error) {
 		return nil, errFull
 	}
 	return in.ring.room(), nil
+}
+
+// failure is why nothing more is received, for one caller alone, who may add
+// details to it. Called with mu.
+func (in *input) failure() error {
+	e, ok := errors.AsType[*wire.Error](in.err)
+	if !ok {
+		return in.err
+	}
+	own := *e
+	own.Details = maps.Clone(e.Details)
+	return &own
 }
 
 // fail ends the input.
@@ -195,7 +210,7 @@ func (p *Port) pull() {
 func (p *Port) Failed() error {
 	p.in.mu.Lock()
 	defer p.in.mu.Unlock()
-	return p.in.err
+	return p.in.failure()
 }
 
 // Offsets are the first offset that the port still has and that of the next
@@ -229,7 +244,7 @@ func (p *Port) Follow(ctx context.Context, offset int64, b []byte) (n int, lost 
 		}
 		if in.err != nil {
 			defer in.mu.Unlock()
-			return 0, lost, in.err
+			return 0, lost, in.failure()
 		}
 		change := in.change()
 		in.mu.Unlock()
@@ -342,7 +357,7 @@ func (in *input) take(o ReadOptions, r *ReadResult) (change <-chan struct{}, fai
 	if len(o.Until) == 0 && len(o.Expect.all) == 0 {
 		need = at + min(int64(o.Size-len(r.Data)), RingSize/2) // nothing is looked for in between
 	}
-	return in.until(need), in.err
+	return in.until(need), in.failure()
 }
 
 // FlushInput drops everything that was received and not read yet. Who follows
