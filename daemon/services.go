@@ -124,6 +124,11 @@ func forbiddenPaths(c config.Config) (*files.Forbidden, error) {
 	if c.CAFile != "" {
 		paths = append(paths, c.CAFile)
 	}
+	for _, p := range c.Printers {
+		if p.KeyFile != "" {
+			paths = append(paths, p.KeyFile)
+		}
+	}
 	return files.NewForbidden(paths...)
 }
 
