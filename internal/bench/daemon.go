@@ -23,19 +23,12 @@ const (
 
 // benchDaemon measures the daemon against a platform that is this process.
 func benchDaemon(ctx context.Context, bin, dir string) ([]bar, error) {
-	paths := []string{controlPath, "/bare"}
-	for i := range sessions {
-		paths = append(paths, fmt.Sprintf("%s/bench-%d", controlPath, i))
-	}
-	p, err := newAccept(paths...)
+	// What the AutoGPT platform grants.
+	d, err := newDaemonBench(bin, dir, "", wire.Shell, wire.Files, wire.LocalLLM)
 	if err != nil {
 		return nil, err
 	}
-	defer p.server.Close()
-	d := &daemonBench{accept: p, bin: filepath.Join(bin, "farhandd"), dir: dir}
-	if err := d.prepare(); err != nil {
-		return nil, err
-	}
+	defer d.server.Close()
 	size, err := os.Stat(d.bin)
 	if err != nil {
 		return nil, err
@@ -50,9 +43,59 @@ func benchDaemon(ctx context.Context, bin, dir string) ([]bar, error) {
 	return append(bars, measured...), err
 }
 
+// benchGPIO measures operations on the lines of the simulated bench.
+func benchGPIO(ctx context.Context, bin, dir string) ([]bar, error) {
+	d, err := newDaemonBench(bin, dir, "sim = true\n", wire.HardwareGPIO)
+	if err != nil {
+		return nil, err
+	}
+	defer d.server.Close()
+	return d.withPeer(ctx, func(_ *program, data, bare *socket) ([]bar, error) {
+		var bars []bar
+		for _, op := range []struct{ name, op, args string }{
+			{"gpio_get", wire.OpGPIOGet, `{"line":27}`},
+			{"gpio_set", wire.OpGPIOSet, `{"line":17,"value":1}`},
+		} {
+			frame := request(wire.THardwareOp, wire.HardwareOp{Device: "gpio:pinctrl-bcm2711", Op: op.op, Args: json.RawMessage(op.args)})
+			ours := func() error { return ask(data, frame(), wire.THardwareResult, 0) }
+			echo := func() error { _, err := bare.roundTrip(bareFrame(echoFrame)()); return err }
+			if _, _, _, err := compare(ctx, "warm-up", 1, roundCalls, ours, echo); err != nil {
+				return nil, err
+			}
+			ratio, _, _, err := compare(ctx, op.name, 25, roundCalls, ours, echo)
+			if err != nil {
+				return nil, err
+			}
+			bars = append(bars, bar{name: op.name, value: ratio, limit: 2})
+		}
+		return bars, nil
+	})
+}
+
+// newDaemonBench prepares a daemon whose configuration has more lines, and a
+// platform that grants these capabilities.
+func newDaemonBench(bin, dir, config string, grants ...wire.Capability) (*daemonBench, error) {
+	paths := []string{controlPath, "/bare"}
+	for i := range sessions {
+		paths = append(paths, fmt.Sprintf("%s/bench-%d", controlPath, i))
+	}
+	p, err := newAccept(paths...)
+	if err != nil {
+		return nil, err
+	}
+	d := &daemonBench{accept: p, bin: filepath.Join(bin, "farhandd"), dir: dir, config: config, grants: append(grants, wire.DirectoryBrowse)}
+	if err := d.prepare(); err != nil {
+		p.server.Close()
+		return nil, err
+	}
+	return d, nil
+}
+
 type daemonBench struct {
 	*accept
 	bin, dir string
+	config   string // more lines, before the first table
+	grants   wire.Capabilities
 }
 
 func (d *daemonBench) root() string { return filepath.Join(d.dir, "work") }
@@ -69,8 +112,8 @@ func (d *daemonBench) prepare() error {
 	if err := os.WriteFile(filepath.Join(d.root(), "big"), content, 0o644); err != nil {
 		return err
 	}
-	config := fmt.Sprintf("platform_url = %q\nstate_dir = %q\nroots = [%q]\nlog_level = \"error\"\n[shell]\nenabled = true\n[limits]\nmax_commands_per_minute = 100000\n",
-		d.url, filepath.Join(d.dir, "state"), d.root())
+	config := fmt.Sprintf("platform_url = %q\nstate_dir = %q\nroots = [%q]\nlog_level = \"error\"\n%s[shell]\nenabled = true\n[limits]\nmax_commands_per_minute = 100000\n",
+		d.url, filepath.Join(d.dir, "state"), d.root(), d.config)
 	if err := os.WriteFile(filepath.Join(d.dir, "farhandd.toml"), []byte(config), 0o600); err != nil {
 		return err
 	}
@@ -116,6 +159,20 @@ func (d *daemonBench) startToHello(ctx context.Context) (bar, error) {
 }
 
 func (d *daemonBench) measure(ctx context.Context) ([]bar, error) {
+	return d.withPeer(ctx, func(p *program, data, bare *socket) ([]bar, error) {
+		rss, err := idle(ctx, p)
+		if err != nil {
+			return nil, err
+		}
+		fmt.Printf("%-16s %.1f MB with %d sessions\n", "idle_rss", rss, sessions)
+		ratios, err := d.ratios(ctx, data, bare)
+		return append([]bar{{name: "idle_rss", value: rss, limit: 20, unit: "MB"}}, ratios...), err
+	})
+}
+
+// withPeer runs f with the daemon, the socket of a session of it, and that of a
+// bare peer.
+func (d *daemonBench) withPeer(ctx context.Context, f func(p *program, data, bare *socket) ([]bar, error)) ([]bar, error) {
 	p, err := d.run()
 	if err != nil {
 		return nil, err
@@ -125,13 +182,6 @@ func (d *daemonBench) measure(ctx context.Context) ([]bar, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect: %w", err)
 	}
-	rss, err := idle(ctx, p)
-	if err != nil {
-		return nil, err
-	}
-	fmt.Printf("%-16s %.1f MB with %d sessions\n", "idle_rss", rss, sessions)
-	bars := []bar{{name: "idle_rss", value: rss, limit: 20, unit: "MB"}}
-
 	bareProcess, err := self("-role", "peer", "-url", strings.Replace(d.url, "http", "ws", 1)+"/bare")
 	if err != nil {
 		return nil, err
@@ -141,8 +191,7 @@ func (d *daemonBench) measure(ctx context.Context) ([]bar, error) {
 	if err != nil {
 		return nil, err
 	}
-	ratios, err := d.ratios(ctx, data, bare)
-	return append(bars, ratios...), err
+	return f(p, data, bare)
 }
 
 // idle waits until the resident set no longer changes, and reads it.
@@ -236,7 +285,7 @@ func (d *daemonBench) connect(ctx context.Context) (*socket, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := ack(control, ""); err != nil {
+	if err := d.ack(control, ""); err != nil {
 		return nil, err
 	}
 	var first *socket
@@ -249,7 +298,7 @@ func (d *daemonBench) connect(ctx context.Context) (*socket, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := ack(s, id); err != nil {
+		if err := d.ack(s, id); err != nil {
 			return nil, err
 		}
 		if first == nil {
@@ -271,7 +320,7 @@ func drain(s *socket) {
 	}
 }
 
-func ack(s *socket, session string) error {
+func (d *daemonBench) ack(s *socket, session string) error {
 	b, err := s.read()
 	if err != nil {
 		return err
@@ -287,8 +336,7 @@ func ack(s *socket, session string) error {
 	payload := map[string]any{"session_id": nil, "protocol_version": "1.1", "max_file_size_bytes": 10485760, "command_timeout_seconds": 30, "max_concurrent": 4}
 	var granted []wire.Capability
 	for _, c := range hello.Capabilities {
-		switch c {
-		case wire.Shell, wire.Files, wire.LocalLLM, wire.DirectoryBrowse: // what the AutoGPT platform grants
+		if d.grants.Has(c) {
 			granted = append(granted, c)
 		}
 	}

@@ -27,7 +27,7 @@ func main() {
 	url := flag.String("url", "", "where such a process connects to")
 	tokens := flag.String("tokens", "", "a file of machine ids and tokens, for the role devices")
 	bin := flag.String("bin", "bin", "where the built programs are")
-	only := flag.String("only", "", "only the part with this name: daemon, serial or relay")
+	only := flag.String("only", "", "only the part with this name: daemon, gpio, serial or relay")
 	idle := flag.Int("idle", 2000, "how many idle devices the relay gets")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
@@ -83,6 +83,7 @@ func bench(ctx context.Context, bin, only string, idle int) error {
 		run  func(context.Context, string, string) ([]bar, error)
 	}{
 		{"daemon", benchDaemon},
+		{"gpio", benchGPIO},
 		{"serial", benchSerial},
 		{"relay", func(ctx context.Context, bin, dir string) ([]bar, error) { return benchRelay(ctx, bin, dir, idle) }},
 	} {
