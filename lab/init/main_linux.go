@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -162,10 +163,46 @@ func suites(r *results, start time.Time) error {
 		return err
 	}
 	r.send(proto.Frame{Kind: proto.Boot, Text: strings.TrimSpace(string(release)), Seconds: uptime(start)})
-	for _, s := range orders.Suites {
-		run(r, s, orders)
+	skip, err := skipped()
+	if err != nil {
+		return err
+	}
+	for _, s := range orders.Suites[min(skip, len(orders.Suites)):] {
+		if !run(r, s, orders) {
+			return nil // the next suites get a guest in which nothing is left of it
+		}
 	}
 	return nil
+}
+
+// skipped is how many suites the kernel's command line leaves out.
+func skipped() (int, error) {
+	line, err := os.ReadFile("/proc/cmdline")
+	if err != nil {
+		return 0, err
+	}
+	for word := range strings.FieldsSeq(string(line)) {
+		if n, ok := strings.CutPrefix(word, proto.SkipParam+"="); ok {
+			return strconv.Atoi(n)
+		}
+	}
+	return 0, nil
+}
+
+// leftovers are the devices that a suite should have taken away.
+func leftovers() []string {
+	var all []string
+	for _, pattern := range []string{
+		"/sys/kernel/config/gpio-sim/*", "/sys/kernel/config/usb_gadget/*",
+		"/sys/module/i2c_stub", "/sys/module/spi_butterfly", "/sys/module/usbtest",
+	} {
+		found, err := filepath.Glob(pattern)
+		if err != nil {
+			panic(err) // the pattern is malformed
+		}
+		all = append(all, found...)
+	}
+	return all
 }
 
 func load(m proto.Module) error {
@@ -189,7 +226,8 @@ func uptime(start time.Time) float64 {
 	return time.Duration(ts.Nano()).Seconds()
 }
 
-func run(r *results, s proto.Suite, orders proto.Orders) {
+// run runs a suite and says whether it passed and left nothing behind.
+func run(r *results, s proto.Suite, orders proto.Orders) bool {
 	r.send(proto.Frame{Kind: proto.Start, Suite: s.Name})
 	begin := time.Now()
 	limit := time.Duration(orders.Seconds) * time.Second
@@ -213,7 +251,11 @@ func run(r *results, s proto.Suite, orders proto.Orders) {
 	case err != nil:
 		f.Exit, f.Text = -1, err.Error()
 	}
+	if left := leftovers(); f.Exit == 0 && len(left) > 0 {
+		f.Exit, f.Text = -1, "it left behind "+strings.Join(left, ", ")
+	}
 	r.send(f)
+	return f.Exit == 0
 }
 
 // output sends what it is given. exec.Cmd writes from one goroutine, because

@@ -23,6 +23,7 @@ const Program = "qemu-system-x86_64"
 // Options say what to boot.
 type Options struct {
 	Kernel, Initramfs string
+	Skip              int           // suites that an earlier guest has run
 	Dir               string        // for sockets: a short path, at most about 80 bytes
 	Limit             time.Duration // the guest is killed after it
 	Console           io.Writer     // gets what the guest's kernel prints; may be nil
@@ -83,7 +84,7 @@ func arguments(o Options) []string {
 		"-no-user-config", "-nodefaults", "-display", "none", "-no-reboot",
 		"-kernel", o.Kernel, "-initrd", o.Initramfs,
 		// panic=-1 with -no-reboot ends QEMU at a panic.
-		"-append", "console=ttyS0 quiet panic=-1 oops=panic nokaslr mitigations=off random.trust_cpu=on",
+		"-append", fmt.Sprintf("console=ttyS0 quiet panic=-1 oops=panic nokaslr mitigations=off random.trust_cpu=on %s=%d", proto.SkipParam, o.Skip),
 		"-serial", "stdio",
 		// A parallel port with nothing on it: spi-butterfly makes an SPI bus of it.
 		"-chardev", "null,id=nothing", "-device", "isa-parallel,chardev=nothing",
@@ -126,6 +127,7 @@ func (m *Machine) connect(dir string) error {
 		return err
 	}
 	for i, l := range listeners {
+		// The socket's file goes with the listener, so the next guest finds none.
 		c, err := l.Accept()
 		if err != nil {
 			return fmt.Errorf("QEMU didn't open its %s socket: %w: %s", names[i], err, m.errs.String())

@@ -28,6 +28,10 @@ type Suite struct {
 	Run    string `json:"run"`    // the pattern of -test.run
 }
 
+// SkipParam is the parameter of the kernel's command line that says how many
+// suites of the orders an earlier guest has run.
+const SkipParam = "lab.skip"
+
 // Paths in the guest.
 const (
 	OrdersPath  = "/lab/orders.json"
@@ -54,7 +58,7 @@ const (
 	Start  = "start"  // a suite starts
 	Output = "output" // a piece of its output
 	End    = "end"    // it is over
-	Done   = "done"   // every suite is over; the guest powers off
+	Done   = "done"   // every suite is over, or one failed; the guest powers off
 	Failed = "failed" // the guest itself can't do its work
 )
 

@@ -60,11 +60,11 @@ func lab(ctx context.Context, o options, out io.Writer) (bool, error) {
 		names = append(names, s.Name)
 	}
 	r := report.New(names)
-	image, err := build(ctx, o, k, chosen, work, r)
+	image, built, err := build(ctx, o, k, chosen, work, r)
 	if err != nil {
 		return false, err
 	}
-	problem := boot(ctx, o, k, image, work, r, out)
+	problem := guests(ctx, o, machine.Options{Kernel: k.Image, Initramfs: image, Dir: work, Limit: o.limit}, built, r, out)
 	r.Seconds = time.Since(start).Seconds()
 	if err := r.Finish(problem); err != nil {
 		return false, err
@@ -87,25 +87,64 @@ func getKernel(ctx context.Context, refresh bool, log io.Writer) (kernel.Kernel,
 	return kernel.Fetch(ctx, cache, log)
 }
 
-// boot runs the guest and reads what it says. The error is what went wrong but
-// for the suites' own results.
-func boot(ctx context.Context, o options, k kernel.Kernel, image, work string, r *report.Report, out io.Writer) error {
-	var console io.Writer
+// guests runs all suites, in one guest as long as they pass: after one that
+// failed, or that ended the guest, the next ones get another. The error is what
+// went wrong outside of suites.
+func guests(ctx context.Context, o options, mo machine.Options, suites int, r *report.Report, out io.Writer) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, o.limit, machine.ErrLimit)
+	defer cancel()
 	if o.console {
-		console = out
+		mo.Console = out
 	}
-	m, err := machine.Start(ctx, machine.Options{Kernel: k.Image, Initramfs: image, Dir: work, Limit: o.limit, Console: console})
+	for mo.Skip < suites {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		g := guest{report: r, out: out}
+		err := g.boot(ctx, mo)
+		switch {
+		case err != nil && g.running != "": // it took the guest with it
+			r.FailSuite(g.running, err.Error())
+			g.ended++
+		case err != nil:
+			return err
+		case g.ended == 0:
+			return errors.New("the guest ran none of the suites that it has")
+		}
+		mo.Skip += g.ended
+	}
+	return nil
+}
+
+// guest is one boot, as its frames tell it.
+type guest struct {
+	report  *report.Report
+	out     io.Writer
+	running string // suite that has begun and not ended
+	ended   int    // suites
+}
+
+func (g *guest) saw(f proto.Frame) {
+	switch f.Kind {
+	case proto.Boot:
+		fmt.Fprintf(g.out, "lab: Linux %s is up\n", f.Text)
+	case proto.Start:
+		g.running = f.Suite
+	case proto.End:
+		g.running = ""
+		g.ended++
+		fmt.Fprintf(g.out, "lab: %s ended after %.1f s\n", f.Suite, f.Seconds)
+	}
+}
+
+// boot runs the guest until it is off. The error says what happened to it, if
+// that was not its own will.
+func (g *guest) boot(ctx context.Context, o machine.Options) error {
+	m, err := machine.Start(ctx, o)
 	if err != nil {
 		return err
 	}
-	err = r.Read(m.Results(), func(f proto.Frame) {
-		switch f.Kind {
-		case proto.Boot:
-			fmt.Fprintf(out, "lab: Linux %s is up\n", f.Text)
-		case proto.End:
-			fmt.Fprintf(out, "lab: %s ended after %.1f s\n", f.Suite, f.Seconds)
-		}
-	})
+	err = g.report.Read(m.Results(), g.saw)
 	ended := m.Wait()
 	if err == nil {
 		return ended
@@ -120,12 +159,12 @@ func boot(ctx context.Context, o options, k kernel.Kernel, image, work string, r
 	return err
 }
 
-// build makes the initramfs: init, modules and suites. A suite that can't be
-// built fails in r; the others run.
-func build(ctx context.Context, o options, k kernel.Kernel, suites []suite.Suite, work string, r *report.Report) (string, error) {
+// build makes the initramfs: init, modules and suites, and says how many. A
+// suite that can't be built fails in r; the others run.
+func build(ctx context.Context, o options, k kernel.Kernel, suites []suite.Suite, work string, r *report.Report) (string, int, error) {
 	initPath := filepath.Join(work, "init")
 	if err := suite.BuildProgram(ctx, filepath.Join(o.root, "lab", "init"), initPath); err != nil {
-		return "", err
+		return "", 0, err
 	}
 	orders := proto.Orders{Env: environment(o), Seconds: int(o.suiteLimit.Seconds())}
 	binaries := make(map[string]string)
@@ -141,15 +180,15 @@ func build(ctx context.Context, o options, k kernel.Kernel, suites []suite.Suite
 	}
 	modulesDir := filepath.Join(work, "modules")
 	if err := os.Mkdir(modulesDir, 0o755); err != nil {
-		return "", err
+		return "", 0, err
 	}
 	modules, err := k.Load(ctx, modulesDir, append(names(loadedModules), laterModules...)...)
 	if err != nil {
-		return "", err
+		return "", 0, err
 	}
 	orders.Modules = toLoad(modules)
 	image := filepath.Join(work, "initramfs")
-	return image, archive(image, func(w *initramfs.Writer) error {
+	return image, len(orders.Suites), archive(image, func(w *initramfs.Writer) error {
 		if err := w.File("init", 0o755, initPath); err != nil {
 			return err
 		}
