@@ -185,7 +185,7 @@ func TestLabBurst(t *testing.T) {
 	if delivered+lost+unread != sent {
 		t.Errorf("%d sent, %d delivered, %d lost, %d not read in time", sent, delivered, lost, unread)
 	}
-	t.Logf("%d edges at %.0f/s: %d delivered, %d counted as lost by the kernel, %d by the stream", sent, sent/took.Seconds(), delivered, lost, unread)
+	t.Logf("figure: %d edges at %.0f/s: %d delivered, %d counted as lost by the kernel, %d by the stream", sent, sent/took.Seconds(), delivered, lost, unread)
 }
 
 // TestLabToggle compares a line that is driven by the driver with a loop of bare
@@ -242,7 +242,7 @@ func TestLabToggle(t *testing.T) {
 	if ratio < 0.8 {
 		verdict = "short"
 	}
-	t.Logf("bar gpio_toggle %.2f 0.8 %s", ratio, verdict)
+	t.Logf("figure: bar gpio_toggle %.2f 0.8 %s", ratio, verdict)
 }
 
 // toggle is the bare loop: GPIO_V2_LINE_SET_VALUES_IOCTL.

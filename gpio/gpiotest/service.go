@@ -310,7 +310,7 @@ func testSoftwarePWM(t *testing.T, b ServiceBench) {
 		s.Jitter.P50US < 0 || s.Jitter.MaxUS < s.Jitter.P50US || s.OnRelease != wire.GPIOLow {
 		t.Errorf("%+v %+v", s, s.Jitter)
 	}
-	t.Logf("jitter at 500 Hz: %+v", *s.Jitter)
+	t.Logf("figure: jitter of a software PWM at 500 Hz: %+v", *s.Jitter)
 	s = d.Do("s", b.Device, wire.OpGPIOPWM, args(`{"line":%s,"duty":1}`, b.l(0))).(wire.GPIOPWMState)
 	if !s.Running || s.PeriodNS != 2e6 || s.Duty != 1 {
 		t.Errorf("%+v", s)
