@@ -88,7 +88,7 @@ func TestPrinterWithoutFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.write("a.gcode", "G28\n")
+	b.write(b.root()+"/a.gcode", "G28\n")
 	if _, _, err := s.PrinterUpload(t.Context(), printer3D, wire.PrinterUpload{Path: "a.gcode"}); !errors.Is(err, wire.CapabilityNotGranted) {
 		t.Errorf("%v", err)
 	}
