@@ -52,24 +52,41 @@ func (d *services) openFamilies(ctx context.Context, o Options) ([]device.Family
 // openLines is the service of GPIO lines. Outputs that an earlier life has left
 // are as their on_release says before it returns.
 func (d *services) openLines(ctx context.Context, o Options) (*gpio.Service, error) {
-	ledger, err := gpio.OpenLedger(filepath.Join(o.Config.StateDir, "gpio.json"))
-	if err != nil {
-		d.log.Error("what became of the outputs of an earlier start is not known", "error", err)
-	}
 	restored, err := systemd.Restored(func(name string) string { return getenv(o.Environ, name) })
 	if err != nil {
 		d.log.Warn("descriptors of the service manager", "error", err)
 	}
-	options := gpio.ServiceOptions{Ledger: ledger, Restored: restored, Actuators: o.Config.Actuators, Log: o.Log}
-	if store := systemd.NewStore(getenv(o.Environ, "NOTIFY_SOCKET")); store != nil {
-		options.Store = store
-	}
-	s := gpio.NewService(options)
+	s := gpio.NewService(gpio.ServiceOptions{
+		Ledger: d.openLedger(o, "gpio.json"), Store: store(o), Restored: restored, Actuators: o.Config.Actuators, Log: o.Log,
+	})
 	d.closers = append(d.closers, s)
+	d.recoverLines(ctx, s)
+	return s, nil
+}
+
+// openLedger opens a ledger of outputs. One that is damaged is put aside and
+// told: a machine that can't be reached any more is worse than a lamp that stays.
+func (d *services) openLedger(o Options, name string) *gpio.Ledger {
+	ledger, err := gpio.OpenLedger(filepath.Join(o.Config.StateDir, name))
+	if err != nil {
+		d.log.Error("what became of the outputs of an earlier start is not known", "error", err)
+	}
+	return ledger
+}
+
+// recoverLines does what an earlier life has left undone, as far as it can be.
+func (d *services) recoverLines(ctx context.Context, s *gpio.Service) {
 	if err := s.Recover(ctx); err != nil {
 		d.log.Error("an output of an earlier start could not be given back as it should", "error", err)
 	}
-	return s, nil
+}
+
+// store is the service manager's, or nil where none started us.
+func store(o Options) gpio.FDStore {
+	if s := systemd.NewStore(getenv(o.Environ, "NOTIFY_SOCKET")); s != nil {
+		return s
+	}
+	return nil
 }
 
 // coolTime is how long the start waits for heaters to be switched off that an
@@ -100,20 +117,17 @@ func (d *services) openPrinters(ctx context.Context, o Options) (*octoprint.Serv
 }
 
 func (d *services) openBench(ctx context.Context, o Options) (*sim.Bench, error) {
-	ledger, err := gpio.OpenLedger(filepath.Join(o.Config.StateDir, "gpio-sim.json"))
-	if err != nil {
-		return nil, err
-	}
 	b, err := sim.Open(sim.Options{
 		Dir: filepath.Join(o.Config.StateDir, "sim"), Files: (*uploads)(&d.live),
-		Ledger: ledger, Actuators: o.Config.Actuators, Log: o.Log,
+		Ledger: d.openLedger(o, "gpio-sim.json"), Store: store(o), Actuators: o.Config.Actuators, Log: o.Log,
 	})
 	if err != nil {
 		return nil, err
 	}
 	d.closers = append(d.closers, b)
 	d.changing = append(d.changing, b.OnChange)
-	return b, b.Lines.Recover(ctx)
+	d.recoverLines(ctx, b.Lines)
+	return b, nil
 }
 
 // uploads opens what a session sends to a printer, inside the session's root.

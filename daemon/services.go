@@ -234,7 +234,10 @@ func (d *services) openHardware(ctx context.Context, o Options) error {
 	for _, onChange := range d.changing {
 		onChange(d.registry.Changed)
 	}
-	d.streams = stream.NewHub(stream.HubOptions{Memory: o.Config.StreamMemory, Idle: o.Config.LeaseIdle, OnEnd: d.streamEnded, Log: o.Log})
+	// Receivers tell that they are there as often as DefaultIdle needs it, however
+	// soon an idle lease is to end.
+	idle := max(o.Config.LeaseIdle, stream.DefaultIdle)
+	d.streams = stream.NewHub(stream.HubOptions{Memory: o.Config.StreamMemory, Idle: idle, OnEnd: d.streamEnded, Log: o.Log})
 	d.leases = device.NewLeases(device.LeaseOptions{
 		Idle: o.Config.LeaseIdle, OnHold: d.live.held, OnEnd: d.live.ended, LastFrame: d.live.lastFrame, Log: o.Log,
 	})

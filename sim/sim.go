@@ -48,8 +48,10 @@ type Options struct {
 	Dir string
 	// Files is what PRINTER_UPLOAD reads; nil: it isn't offered.
 	Files octoprint.Files
-	// Ledger and Actuators are those of gpio.ServiceOptions.
+	// Ledger, Store and Actuators are those of gpio.ServiceOptions. What the store
+	// has kept of a bench is of no use to the next one, which is another board.
 	Ledger    *gpio.Ledger
+	Store     gpio.FDStore
 	Actuators []string
 	Log       *slog.Logger
 }
@@ -94,7 +96,7 @@ func Open(o Options) (_ *Bench, err error) {
 	b.GPIO = gpiosim.Standard()
 	b.Lines = gpio.NewService(gpio.ServiceOptions{
 		Open: b.GPIO.Open, Adopt: b.GPIO.Adopt, FS: fs, Probe: lines,
-		Ledger: o.Ledger, Actuators: o.Actuators, Log: o.Log,
+		Ledger: o.Ledger, Store: o.Store, Actuators: o.Actuators, Log: o.Log,
 	})
 	b.closers = append(b.closers, b.Lines)
 	b.families = []device.Family{

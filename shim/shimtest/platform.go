@@ -163,7 +163,8 @@ func (p *Platform) serve(w http.ResponseWriter, r *http.Request) {
 	s := &Socket{
 		Session: r.PathValue("session"), p: p, ws: ws,
 		expected: make(map[string]wire.Type), answers: make(map[string]chan wire.Envelope),
-		Status: make(chan wire.Envelope, 1000), gone: make(chan struct{}),
+		Status: make(chan wire.Envelope, 1000), Streams: make(chan wire.StreamData, maxFrames),
+		streams: make(map[string]string), over: make(map[string]bool), gone: make(chan struct{}),
 	}
 	p.mu.Lock()
 	p.sockets = append(p.sockets, s)
@@ -183,6 +184,9 @@ type Socket struct {
 	HelloID string
 	Granted wire.Capabilities
 	Status  chan wire.Envelope // STATUS frames, in order
+	// Streams are the STREAM_DATA frames, in order. Without the streams capability
+	// each is a fault, and so is one that isn't as it must be.
+	Streams chan wire.StreamData
 
 	p     *Platform
 	ws    *websocket.Conn
@@ -195,6 +199,8 @@ type Socket struct {
 	n        int
 	expected map[string]wire.Type
 	answers  map[string]chan wire.Envelope
+	streams  map[string]string // request that a stream was opened or attached by -> the stream
+	over     map[string]bool   // streams whose end has come, by that request
 	revoked  bool
 }
 
@@ -384,6 +390,9 @@ func (s *Socket) take(kind int, text []byte) string {
 		s.Status <- env
 		return ""
 	}
+	if t == wire.TStreamData && s.Granted.Has(wire.Streams) {
+		return s.takeStream(e.ID, e.Payload)
+	}
 	switch {
 	case !outstanding:
 		return fmt.Sprintf("%s for id %q, which is not outstanding", t, e.ID)
@@ -398,6 +407,48 @@ func (s *Socket) take(kind int, text []byte) string {
 	delete(s.expected, e.ID)
 	s.answers[e.ID] <- env
 	return ""
+}
+
+// maxFrames is how many STREAM_DATA frames a test may leave unread.
+const maxFrames = 1 << 14
+
+// takeStream checks a STREAM_DATA frame: it belongs to one stream, by the id of a
+// request that has been answered, it isn't too large, and nothing follows the
+// end.
+func (s *Socket) takeStream(id string, payload json.RawMessage) string {
+	var d wire.StreamData
+	if err := json.Unmarshal(payload, &d); err != nil {
+		return fmt.Sprintf("STREAM_DATA: %v: %.200s", err, payload)
+	}
+	request, number, ok := strings.Cut(id, "/")
+	_, waits := s.expected[request]
+	size := len(d.Data)
+	for _, r := range d.Records {
+		size += len(r)
+	}
+	switch known := s.streams[request]; {
+	case !ok || number == "" || s.answers[request] == nil:
+		return fmt.Sprintf("STREAM_DATA with the id %q, which is no request's", id)
+	case waits:
+		return fmt.Sprintf("STREAM_DATA before the answer to %q", request)
+	case len(d.Stream) != 32 || known != "" && known != d.Stream:
+		return fmt.Sprintf("STREAM_DATA %q of the stream %q under the id of %q", id, d.Stream, known)
+	case s.over[request]:
+		return fmt.Sprintf("STREAM_DATA after the end of %q", d.Stream)
+	case size > wire.StreamDataMax:
+		return fmt.Sprintf("STREAM_DATA with %d bytes", size)
+	case size == 0 && d.End == nil && d.Lost == nil:
+		return "STREAM_DATA with nothing in it"
+	case d.Lost != nil && (d.Lost.From >= d.Lost.To || d.Lost.To != d.Offset):
+		return fmt.Sprintf("STREAM_DATA at %d after the gap %+v", d.Offset, *d.Lost)
+	}
+	s.streams[request], s.over[request] = d.Stream, d.End != nil
+	select {
+	case s.Streams <- d:
+		return ""
+	default:
+		return "more STREAM_DATA than the test reads"
+	}
 }
 
 func (s *Socket) write(frame any) {
