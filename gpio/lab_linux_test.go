@@ -25,7 +25,7 @@ import (
 // labLabel is a chip's that the driver doesn't take for a board's.
 const labLabel = "farhand-lab"
 
-// labChip makes a chip of the kernel's gpio-sim with eight lines that are named
+// labChip makes a chip of the kernel's gpio-sim with sixteen lines that are named
 // as a board's.
 func labChip(t *testing.T) *guest.Chip {
 	names := map[int]string{}

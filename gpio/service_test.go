@@ -318,7 +318,7 @@ func TestReplug(t *testing.T) {
 	}
 }
 
-// TestPulls is field case 18 on the operations: which field is wrong.
+// TestBadArguments is field case 18 on the operations: which field is wrong.
 func TestBadArguments(t *testing.T) {
 	x := newRig(t, gpio.ServiceOptions{})
 	for args, field := range map[string]string{
