@@ -96,7 +96,7 @@ func (s *session) methods() shim.Table {
 		wire.TLocalLLMCompletion: {Handle: shim.Unary(s.complete)},
 
 		wire.THardwareListRequest: {Handle: shim.Unary(s.d.listHardware)},
-		wire.THardwareOp:          {Handle: shim.Unary(s.hardware), Lane: s.hardwareLane},
+		wire.THardwareOp:          {Handle: shim.Unary(s.hardware), Lane: s.hardwareLane, Quick: true},
 	}
 	maps.Copy(t, s.d.streamMethods())
 	return t
@@ -269,9 +269,7 @@ func (s *session) hardware(ctx context.Context, c *shim.Call, r wire.HardwareOp)
 		}
 		return fields
 	}
-	// Even reading takes bytes away from whoever reads next, so every
-	// operation is recorded before it happens.
-	return change(s, c, "", details(device.Trace{}), func() (any, []audit.Field, error) {
+	run := func() (any, []audit.Field, error) {
 		by := device.Caller{
 			Session: s.ID(), Holder: s.Holder(), Owner: s.Owner(), Streams: c.Granted().Has(wire.Streams),
 			Allow: func(id, op string, parts []device.Part) error {
@@ -284,7 +282,11 @@ func (s *session) hardware(ctx context.Context, c *shim.Call, r wire.HardwareOp)
 			s.d.begin(c, answer.Result)
 		}
 		return answer, details(t), err
-	})
+	}
+	if s.d.dispatch.Effect(r.Device, r.Op) == device.ReadOnly {
+		return look(s, c, "", run)
+	}
+	return change(s, c, "", details(device.Trace{}), run)
 }
 
 // hardwareLane keeps operations on one device in the order of the wire,

@@ -51,8 +51,8 @@ func NewService(h Host, log *slog.Logger) *Service {
 func (*Service) Ops() map[string]device.Effect {
 	return map[string]device.Effect{
 		wire.OpUSBDescribe:  device.ReadOnly,
-		wire.OpUSBReceive:   device.ReadOnly,
-		wire.OpUSBWatch:     device.ReadOnly,
+		wire.OpUSBReceive:   device.Mutating,
+		wire.OpUSBWatch:     device.Mutating,
 		wire.OpUSBControl:   device.Mutating,
 		wire.OpUSBSend:      device.Mutating,
 		wire.OpUSBHID:       device.Mutating,
