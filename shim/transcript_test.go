@@ -248,7 +248,9 @@ func (p *player) service(ctx context.Context, c *shim.Call) (any, error) {
 			}
 			return nil, v
 		case *wire.Ack:
-			return nil, nil
+			if *v == (wire.Ack{OK: true}) {
+				return nil, nil
+			}
 		}
 		if e.Type != wire.TLocalLLMCompletionChunk {
 			return payload, nil

@@ -59,6 +59,9 @@ const (
 	HardwareNotGranted     Code = "HARDWARE_NOT_GRANTED" // a ceiling forbids the device, the line or the operation; details.ceiling
 	DeviceGone             Code = "DEVICE_GONE"          // unplugged during the operation
 	InvalidArgument        Code = "INVALID_ARGUMENT"
+	SerialStale            Code = "SERIAL_STALE" // of the handle family: no such handle, or what it stood for has ended
+	USBStale               Code = "USB_STALE"
+	GPIOStale              Code = "GPIO_STALE"
 	StreamNotFound         Code = "STREAM_NOT_FOUND" // no such stream, or not this caller's
 
 	DiskFull       Code = "DISK_FULL"         // ENOSPC, EDQUOT: nothing was changed

@@ -154,7 +154,9 @@ type SessionRevoked struct {
 
 // Ack is ACK.payload.
 type Ack struct {
-	OK bool `json:"ok"`
+	OK           bool   `json:"ok"`
+	Handle       string `json:"handle,omitempty"`        // GPIO_CONFIGURE
+	BytesWritten *int   `json:"bytes_written,omitempty"` // SERIAL_WRITE
 }
 
 // Empty is the payload of PING and PONG.

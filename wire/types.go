@@ -177,6 +177,20 @@ var methods = map[Type]Method{
 	TGrantsUpdate:        {Request: TGrantsUpdate, Response: TAck, Channel: Control | Data, Capability: Grants, Repeatable: true, Extension: true},
 	TAuditVerifyRequest:  {Request: TAuditVerifyRequest, Response: TAuditVerifyResponse, Channel: Control, Capability: AuditAnchor, Repeatable: true, Extension: true},
 
+	TSerialOpen:  {Request: TSerialOpen, Response: TSerialOpenResponse, Channel: Data, Capability: HardwareSerial, Extension: true},
+	TSerialWrite: {Request: TSerialWrite, Response: TAck, Channel: Data, Capability: HardwareSerial, Extension: true},
+	TSerialRead:  {Request: TSerialRead, Response: TSerialReadResponse, Channel: Data, Capability: HardwareSerial, Extension: true},
+	TSerialClose: {Request: TSerialClose, Response: TAck, Channel: Data, Capability: HardwareSerial, Extension: true},
+
+	TUSBOpen:     {Request: TUSBOpen, Response: TUSBOpenResponse, Channel: Data, Capability: HardwareUSB, Extension: true},
+	TUSBTransfer: {Request: TUSBTransfer, Response: TUSBTransferResponse, Channel: Data, Capability: HardwareUSB, Extension: true},
+	TUSBClose:    {Request: TUSBClose, Response: TAck, Channel: Data, Capability: HardwareUSB, Extension: true},
+
+	TGPIOConfigure: {Request: TGPIOConfigure, Response: TAck, Channel: Data, Capability: HardwareGPIO, Extension: true},
+	TGPIOWrite:     {Request: TGPIOWrite, Response: TAck, Channel: Data, Capability: HardwareGPIO, Extension: true},
+	TGPIORead:      {Request: TGPIORead, Response: TGPIOReadResponse, Channel: Data, Capability: HardwareGPIO, Repeatable: true, Extension: true},
+	TGPIOClose:     {Request: TGPIOClose, Response: TAck, Channel: Data, Capability: HardwareGPIO, Extension: true},
+
 	TStreamCredit: {Request: TStreamCredit, Channel: Control | Data, Capability: Streams, Extension: true},
 	TStreamAttach: {Request: TStreamAttach, Response: TStreamAttached, Channel: Control | Data, Capability: Streams, Repeatable: true, Extension: true},
 	TStreamClose:  {Request: TStreamClose, Response: TAck, Channel: Control | Data, Capability: Streams, Repeatable: true, Extension: true},

@@ -204,6 +204,32 @@ func Payload(t wire.Type) any {
 		return new(wire.AuditVerifyRequest)
 	case wire.TAuditVerifyResponse:
 		return new(wire.AuditVerifyResponse)
+	case wire.TSerialOpen:
+		return new(wire.SerialOpen)
+	case wire.TSerialOpenResponse:
+		return new(wire.SerialOpenResponse)
+	case wire.TSerialWrite:
+		return new(wire.SerialHandleWrite)
+	case wire.TSerialRead:
+		return new(wire.SerialHandleRead)
+	case wire.TSerialReadResponse:
+		return new(wire.SerialReadResponse)
+	case wire.TUSBOpen:
+		return new(wire.USBOpen)
+	case wire.TUSBOpenResponse:
+		return new(wire.USBOpenResponse)
+	case wire.TUSBTransfer:
+		return new(wire.USBTransfer)
+	case wire.TUSBTransferResponse:
+		return new(wire.USBTransferResponse)
+	case wire.TGPIOConfigure:
+		return new(wire.GPIOHandleConfigure)
+	case wire.TGPIOWrite:
+		return new(wire.GPIOHandleWrite)
+	case wire.TGPIOReadResponse:
+		return new(wire.GPIOReadResponse)
+	case wire.TSerialClose, wire.TUSBClose, wire.TGPIORead, wire.TGPIOClose:
+		return new(wire.Handle)
 	case wire.TStreamData:
 		return new(wire.StreamData)
 	case wire.TStreamCredit:
