@@ -16,6 +16,7 @@ type Adapter struct {
 	t      testing.TB
 	serial string
 	in     bool
+	real   string // the folder that Sysfs is a link to: it goes last
 
 	// Far is the other end of its line. Deadlines work on it.
 	Far *os.File
@@ -59,6 +60,7 @@ func (a *Adapter) Plug() {
 			if b, err := os.ReadFile(v); err == nil && string(b) == "0403\n" && isEmulated(v) {
 				a.Sysfs = filepath.Dir(v)
 				a.Name = filepath.Base(a.Sysfs)
+				a.real, _ = filepath.EvalSymlinks(a.Sysfs) // "" if it is gone again
 				return exists(filepath.Join(a.Sysfs, a.Name+":1.0"))
 			}
 		}
@@ -85,7 +87,7 @@ func (a *Adapter) Unplug() {
 	}
 	request(a.t, proto.Request{Do: proto.UnplugFTDI})
 	a.in = false
-	WaitFor(a.t, a.Sysfs+" to vanish", func() bool { return !exists(a.Sysfs) })
+	WaitFor(a.t, a.Sysfs+" to vanish", func() bool { return !exists(a.Sysfs) && (a.real == "" || !exists(a.real)) })
 }
 
 // TTY is the adapter's port: "/dev/ttyUSB0". It waits for it.

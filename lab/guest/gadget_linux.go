@@ -203,7 +203,11 @@ func (u *USB) Unplug() {
 		return
 	}
 	u.set("UDC", "\n")
-	WaitFor(u.t, u.Sysfs+" to vanish", func() bool { return !exists(u.Sysfs) })
+	// The folder itself goes a moment after the link to it.
+	WaitFor(u.t, u.Sysfs+" to vanish", func() bool {
+		found, err := filepath.Glob(filepath.Join(u.hub(), "*-1"))
+		return err == nil && len(found) == 0 && !exists(u.Sysfs)
+	})
 }
 
 func (u *USB) hub() string {
@@ -225,18 +229,24 @@ func pathOf(class string) string {
 	return class + "/*"
 }
 
-// nodeOf is the node of a device in sysfs, as its uevent names it.
+// nodeOf is the node of a device in sysfs, as its uevent names it. It waits for
+// both.
 func nodeOf(t testing.TB, sysfs string) string {
 	t.Helper()
-	for line := range strings.Lines(read(t, filepath.Join(sysfs, "uevent"))) {
-		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "DEVNAME="); ok {
-			node := filepath.Join("/dev", name)
-			WaitNode(t, node)
-			return node
+	var node string
+	WaitFor(t, "the node of "+sysfs, func() bool {
+		b, err := os.ReadFile(filepath.Join(sysfs, "uevent"))
+		if err != nil {
+			return false
 		}
-	}
-	t.Fatalf("%s has no node", sysfs)
-	return ""
+		for line := range strings.Lines(string(b)) {
+			if name, ok := strings.CutPrefix(strings.TrimSpace(line), "DEVNAME="); ok {
+				node = filepath.Join("/dev", name)
+			}
+		}
+		return node != "" && exists(node)
+	})
+	return node
 }
 
 // GadgetTTY is the device's end of its n-th ACM function, from 0:

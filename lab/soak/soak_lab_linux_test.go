@@ -44,9 +44,9 @@ func TestLabPlugAndUnplug(t *testing.T) {
 	var early state
 	warm := total / 5
 	for i := range total {
-		// Most changes are told to the registry at once, for speed; every tenth
-		// is for it to notice by itself.
-		told := i%10 != 9
+		// Most changes are told to the registry at once, for speed; every
+		// twentieth is for it to notice by itself.
+		told := i%20 != 9
 		device.Plug()
 		device.HostNode("tty")
 		b.waitGeneration(i+1, told)
