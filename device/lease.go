@@ -232,7 +232,13 @@ func (ls *Leases) Begin(ctx context.Context, key Key, op string, h Holder, names
 		ls.leave(l)
 		return nil, nil, nil, context.Cause(l.ctx)
 	}
-	if err := ls.start(l, op, names); err != nil {
+	// An end of ctx that comes before an end of the lease that ctx belongs to is
+	// seen here: the operation doesn't begin under the next lease.
+	err = context.Cause(ctx)
+	if err == nil {
+		err = ls.start(l, op, names)
+	}
+	if err != nil {
 		ls.finish(l, false)
 		return nil, nil, nil, err
 	}
@@ -439,15 +445,16 @@ func (ls *Leases) ReleaseAll(ctx context.Context, session string) error {
 }
 
 // ReleaseAfter ends every lease of a session unless Keep is called for it
-// within d: what a lost link starts. Leases with a dead-man's time go by that.
+// within d: what a lost link starts. Calling it again changes nothing. Leases
+// with a dead-man's time go by that.
 func (ls *Leases) ReleaseAfter(session string, d time.Duration) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	if ls.closed {
 		return
 	}
-	if t := ls.grace[session]; t != nil {
-		t.Stop()
+	if ls.grace[session] != nil { // counted from when it was lost
+		return
 	}
 	var t *time.Timer
 	t = time.AfterFunc(d, func() {
@@ -559,6 +566,19 @@ func (ls *Leases) Held(session string) int {
 		}
 	}
 	return n
+}
+
+// KeptBy is the context of the lease that a session keeps on this key beyond its
+// operations; nil if there is none. It ends with the lease, with the reason as its
+// cause.
+func (ls *Leases) KeptBy(session string, key Key) context.Context {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	l := ls.byKey[key]
+	if l == nil || l.ended || l.holder.Session != session || !l.held && l.kept == 0 {
+		return nil
+	}
+	return l.ctx
 }
 
 // Close ends every lease and waits until all are gone.

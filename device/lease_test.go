@@ -247,8 +247,9 @@ func TestLostLink(t *testing.T) {
 		faketime.Advance(time.Minute)
 		isBusy(t, ls, bob, "alice")
 		ls.ReleaseAfter("a", 10*time.Second)
-		ls.ReleaseAfter("a", 10*time.Second)
-		faketime.Advance(10*time.Second + time.Millisecond)
+		faketime.Advance(9 * time.Second)
+		ls.ReleaseAfter("a", 10*time.Second) // another attempt that failed
+		faketime.Advance(time.Second + time.Millisecond)
 		synctest.Wait()
 		_, _, end = begin(t, ls, bob)
 		end(true)
