@@ -28,6 +28,8 @@ type session struct {
 	d      *services
 	root   *files.Root
 	forget func() // ends following the policy; nil without hardware
+	// handles are what SERIAL_OPEN and its kin opened; nil without hardware
+	handles *shim.Handles
 }
 
 // openSession opens what a data session needs.
@@ -40,6 +42,7 @@ func (d *services) openSession(_ context.Context, s *shim.Session) (shim.Table, 
 	if d.leases != nil {
 		d.live.add(s.ID(), x)
 		x.forget = s.OnPolicy(x.endForbidden)
+		x.handles = shim.NewHandles(s, handled{x})
 	}
 	return x.methods(), x, nil
 }
@@ -71,6 +74,7 @@ func (s *session) Close() error {
 	err := s.root.Close()
 	if s.d.leases != nil {
 		s.forget()
+		err = errors.Join(err, s.handles.Close())
 		ctx, cancel := context.WithTimeout(context.Background(), leaseCloseTime)
 		defer cancel()
 		err = errors.Join(err, s.d.leases.ReleaseAll(ctx, s.ID()))
@@ -99,6 +103,9 @@ func (s *session) methods() shim.Table {
 		wire.THardwareOp:          {Handle: shim.Unary(s.hardware), Lane: s.hardwareLane, Quick: true},
 	}
 	maps.Copy(t, s.d.streamMethods())
+	if s.handles != nil {
+		maps.Copy(t, s.handles.Methods())
+	}
 	return t
 }
 

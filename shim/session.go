@@ -34,6 +34,7 @@ type Session struct {
 	touched  time.Time
 	holds    int
 	watchers map[*func(*grant.Policy)]struct{}
+	detached map[*func()]struct{} // see OnDetach
 }
 
 // view is what a socket leaves behind for the time without one.
@@ -106,6 +107,20 @@ func (s *Session) OnPolicy(f func(*grant.Policy)) (forget func()) {
 	}
 }
 
+// OnDetach has f called when the session has lost its socket, after its calls
+// have ended or were waited for long enough, and before the next is dialled: the
+// platform waits as long as f takes.
+func (s *Session) OnDetach(f func()) (forget func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.detached[&f] = struct{}{}
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.detached, &f)
+	}
+}
+
 func (s *Session) policyChanged(p *grant.Policy) {
 	s.mu.Lock()
 	watchers := make([]func(*grant.Policy), 0, len(s.watchers))
@@ -149,6 +164,7 @@ func (s *Shim) newSession(parent context.Context, b wire.SessionBinding) (*Sessi
 	session := &Session{
 		binding: b, shim: s,
 		done: make(chan struct{}), born: time.Now(), touched: time.Now(), watchers: make(map[*func(*grant.Policy)]struct{}),
+		detached: make(map[*func()]struct{}),
 	}
 	session.endpoint = s.newEndpoint(s.cfg.ControlURL+"/"+url.PathEscape(b.SessionID), session)
 	session.ctx, session.cancel = context.WithCancelCause(parent)
@@ -231,6 +247,13 @@ func (s *Session) detach() {
 		return
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.last = &view{k.granted, k.limits, k.policy.Load()}
+	detached := make([]func(), 0, len(s.detached))
+	for f := range s.detached {
+		detached = append(detached, *f)
+	}
+	s.mu.Unlock()
+	for _, f := range detached {
+		f()
+	}
 }

@@ -1,0 +1,57 @@
+package device_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"farhand/device"
+)
+
+// TestKeptBy: the context of a lease that is kept, for its own session alone, and
+// with the reason for its end.
+func TestKeptBy(t *testing.T) {
+	ls := device.NewLeases(device.LeaseOptions{})
+	defer ls.Close()
+	key := device.Key{Device: "gpio:chip", Part: "17"}
+	begin := func(ctx context.Context) (func(bool), error) {
+		_, _, end, err := ls.Begin(ctx, key, "GPIO_SET", device.Holder{Session: "a"})
+		return end, err
+	}
+	end, err := begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ls.KeptBy("a", key) != nil {
+		t.Error("what an operation has is taken for kept")
+	}
+	end(true)
+	kept := ls.KeptBy("a", key)
+	if kept == nil || kept.Err() != nil {
+		t.Fatal("what is held isn't kept")
+	}
+	if ls.KeptBy("b", key) != nil || ls.KeptBy("a", device.Key{Device: "gpio:chip"}) != nil {
+		t.Error("it is kept by another, or under another name")
+	}
+	revoked := errors.New("no longer granted")
+	if _, err := ls.EndWhere(t.Context(), revoked, func(device.LeaseInfo) bool { return true }); err != nil {
+		t.Fatal(err)
+	}
+	if !errors.Is(context.Cause(kept), revoked) || ls.KeptBy("a", key) != nil {
+		t.Errorf("after its end: %v, %v", context.Cause(kept), ls.KeptBy("a", key))
+	}
+	// An operation whose context is the lease's doesn't begin under the next one.
+	for range 50 { // it was a matter of luck once
+		if _, err := begin(kept); !errors.Is(err, revoked) {
+			t.Fatalf("it begins: %v", err)
+		}
+	}
+	if n := ls.Held("a"); n != 0 {
+		t.Errorf("%d leases are left of it", n)
+	}
+	end, err = begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	end(false)
+}
