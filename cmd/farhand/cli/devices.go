@@ -123,9 +123,13 @@ func (a *app) watchDevices(cmd *cobra.Command, args []string, family string, unt
 	list.Devices = append([]wire.HardwareDevice{}, list.Devices...)
 	return a.follow(ctx, st, watching{opened: list, record: records(a, until.count, func(e wire.HardwareEvent) error {
 		paint := map[string]func(string) string{wire.HardwareAdded: a.style.out.green, wire.HardwareRemoved: a.style.out.red}[e.Event]
-		t := table{}
+		state := a.availability(e.Device)
+		if e.Event == wire.HardwareRemoved {
+			state = cell{} // it is as it was last seen
+		}
+		var t table
 		now := a.env.Now().UTC().Format("2006-01-02 15:04:05Z")
-		t.add(plain(now), cell{fmt.Sprintf("%-7s", e.Event), paint}, cell{e.Device.ID, a.style.out.bold}, plain(dash(what(e.Device))), a.availability(e.Device))
+		t.add(plain(now), cell{fmt.Sprintf("%-7s", e.Event), paint}, cell{e.Device.ID, a.style.out.bold}, plain(dash(what(e.Device))), state)
 		return t.write(a.env.Stdout, a.style.out, 0)
 	})})
 }

@@ -169,7 +169,7 @@ func (a *app) printPWM(s wire.GPIOPWMState) error {
 	row("frequency", fmt.Sprintf("%s (%s)", inHertz(s.FrequencyHz), inTime(float64(s.PeriodNS))))
 	row("duty", fmt.Sprintf("%.4g %% (%s)", s.Duty*100, inTime(float64(s.DutyNS))))
 	if j := s.Jitter; j != nil {
-		row("edges late by", fmt.Sprintf("%.4g µs mostly, %.4g µs of 100 one, %.4g µs at most", j.P50US, j.P99US, j.MaxUS))
+		row("edges late by", fmt.Sprintf("half of them less than %.4g µs, 99 of 100 less than %.4g µs, all less than %.4g µs", j.P50US, j.P99US, j.MaxUS))
 	}
 	row("when given back", string(s.OnRelease))
 	if err := t.write(a.env.Stdout, a.style.out, a.style.width); err != nil {

@@ -99,7 +99,7 @@ func (a *app) runWatch(ctx context.Context, at spot, request wire.GPIOWatch, unt
 
 // printEdge writes a record on a line.
 func (a *app) printEdge(r wire.GPIORecord) error {
-	a.printf("%s  %-8s  %s\n", moment(r.Time), clean(lineLabel(r.Line, r.Name)), clean(edgeText(r)))
+	a.printf("%-*s  %-8s  %s\n", len(momentForm), moment(r.Time), clean(lineLabel(r.Line, r.Name)), clean(edgeText(r)))
 	return a.outErr
 }
 
@@ -131,8 +131,10 @@ func moment(t *time.Time) string {
 	if t == nil {
 		return "-"
 	}
-	return t.UTC().Format("2006-01-02 15:04:05.000000Z")
+	return t.UTC().Format(momentForm)
 }
+
+const momentForm = "2006-01-02 15:04:05.000000Z"
 
 // edgeView shows lines in place.
 type edgeView struct {

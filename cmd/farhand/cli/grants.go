@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -132,10 +133,10 @@ func (f *grantFlags) edit(cmd *cobra.Command) (func(*wire.Ceiling) error, error)
 		return nil
 	})
 	then("add-device", func(c *wire.Ceiling) error {
-		for _, g := range grants["add-device"] {
-			if c.Devices != nil {
-				kept := slices.DeleteFunc(*c.Devices, func(x wire.DeviceGrant) bool { return x.Pattern == g.Pattern })
-				c.Devices = ptr(append(kept, g))
+		for _, g := range grants["add-device"] { // one that is there with other lines or ops stays: each allows what it says
+			same := func(x wire.DeviceGrant) bool { return reflect.DeepEqual(x, g) }
+			if c.Devices != nil && !slices.ContainsFunc(*c.Devices, same) {
+				c.Devices = ptr(append(*c.Devices, g))
 			}
 		}
 		return nil
@@ -276,7 +277,7 @@ func (a *app) printGrants(g client.Grants) error {
 // reachCell says what may be done with a device, or what forbids it.
 func (a *app) reachCell(d client.DeviceReach) cell {
 	if !d.Allowed {
-		why := map[string]string{"config": "the machine's configuration", "approval": "what you allow", "token": "the token"}
+		why := map[string]string{"config": "the machine's own configuration forbids it", "approval": "not among what you allow", "token": "not among what the token allows"}
 		return cell{"no: " + first(why[d.Ceiling], d.Ceiling), a.style.out.dim}
 	}
 	if len(d.Bounds) == 0 {

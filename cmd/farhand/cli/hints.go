@@ -44,8 +44,10 @@ func (a *app) hint(code wire.Code, details map[string]any) string {
 			return "name the machine as farhand machines shows it"
 		}
 		return "name the device as farhand devices shows it"
-	case wire.CapabilityNotGranted, wire.HardwareNotGranted:
+	case wire.CapabilityNotGranted:
 		return ceilingHint(text("ceiling"), text("capability"))
+	case wire.HardwareNotGranted:
+		return notGrantedHint(text("ceiling"), text("device"), text("line"))
 	case wire.PathNotFound:
 		if a.verb == "put" {
 			return "put -p makes the missing directories above it"
@@ -71,13 +73,50 @@ func (a *app) hint(code wire.Code, details map[string]any) string {
 	case wire.PathNotEmpty:
 		return "use -r to remove a directory with what is in it"
 	case wire.HardwareNotFound:
+		if details["line"] != nil || details["pin"] != nil {
+			return "farhand gpio info lists the lines; a pin of the header is written \"pin 11\""
+		}
 		return "farhand devices shows what is wired to the machine"
 	case wire.HardwareBusy:
-		if holder := text("holder"); holder != "" {
-			return "held by " + holder + "; farhand serial release gives back what you hold yourself"
-		}
+		return busyHint(text("holder"), text("consumer"), text("hint"))
+	case wire.DeviceGone:
+		return "plugged in again it has the same id: repeat the command then"
+	case wire.StreamNotFound:
+		return "the daemon was started anew, or nobody received the stream for too long: watch again"
 	case wire.SessionNotFound:
 		return "farhand sessions lists those there are"
+	}
+	return text("hint") // of the device
+}
+
+// busyHint says who has a device: another login, or something on the machine.
+func busyHint(holder, consumer, hint string) string {
+	switch {
+	case consumer != "" && hint != "":
+		return "used by " + consumer + ": " + hint
+	case consumer != "":
+		return "used by " + consumer
+	case holder != "":
+		return "held by " + holder + "; farhand release MACHINE DEVICE gives back what you hold yourself"
+	}
+	return hint
+}
+
+// notGrantedHint says how a device or a line of it can be allowed.
+func notGrantedHint(ceiling, device, line string) string {
+	switch ceiling {
+	case "approval":
+		pattern := first(device, "PATTERN")
+		if line != "" {
+			pattern += ";lines=" + line
+		}
+		return "its owner allows it with farhand grants MACHINE --add-device '" + pattern + "'"
+	case "config":
+		return "the machine's own configuration does not allow it"
+	case "token":
+		return "your token does not reach it: its owner can make another with farhand token create"
+	case "session":
+		return "the session was opened without it"
 	}
 	return ""
 }
@@ -105,7 +144,7 @@ func ceilingHint(ceiling, capability string) string {
 		}
 		return "the machine's own configuration does not allow " + capability
 	case "approval":
-		return capability + " was not allowed when the machine was approved: farhand revoke MACHINE, and approve the new code that it shows with --allow"
+		return "its owner allows it with farhand grants MACHINE --add " + capability
 	case "token":
 		return "your token does not carry " + capability + ": its owner can make another with farhand token create"
 	case "session":

@@ -2,6 +2,7 @@ package cli_test
 
 import (
 	"context"
+	"encoding/json"
 	"io"
 	"net/http"
 	"os"
@@ -54,6 +55,7 @@ type stateKey struct{}
 // state is what one script has.
 type state struct {
 	relay *clienttest.Relay
+	bench *bench
 	code  int
 	stdin string
 }
@@ -96,6 +98,25 @@ func relayCommand(ts *testscript.TestScript, neg bool, args []string) {
 		r.Change(func() {
 			r.Audit = client.AuditReport{Seq: 40, HMAC: "ab", Problems: []string{"record 12: hmac_mismatch"}, Anchor: &wire.Anchor{Seq: 41}}
 		})
+	case "bench": // something of every family is wired to the machine
+		of(ts).bench = newBench(r)
+	case "fails": // OP CODE MESSAGE [KEY=VALUE...]: that operation of the bench
+		e := wire.Errorf(wire.Code(args[2]), "%s", args[3])
+		for _, pair := range args[4:] {
+			key, value, _ := strings.Cut(pair, "=")
+			e.With(key, value)
+		}
+		b := of(ts).bench
+		b.mu.Lock()
+		b.fail[args[1]] = *e
+		b.mu.Unlock()
+	case "streams-end": // REASON: the bench's streams end after what they have
+		b := of(ts).bench
+		b.mu.Lock()
+		b.end = args[1]
+		b.mu.Unlock()
+	case "grants": // JSON
+		r.Change(func() { ts.Check(json.Unmarshal([]byte(ts.ReadFile(args[1])), &r.Grants)) })
 	case "refuse": // STATUS CODE MESSAGE
 		status, err := strconv.Atoi(args[1])
 		ts.Check(err)
