@@ -299,13 +299,11 @@ func (s *session) hardware(ctx context.Context, c *shim.Call, r wire.HardwareOp)
 // hardwareLane keeps operations on one device in the order of the wire,
 // whatever name they call it by.
 func (s *session) hardwareLane(c *shim.Call) string {
-	var name struct {
-		Device string `json:"device"`
-	}
-	if s.d.dispatch == nil || wire.Decode(c.Payload, &name) != nil {
+	var op wire.HardwareOp
+	if s.d.dispatch == nil || wire.Decode(c.Payload, &op) != nil {
 		return ""
 	}
-	return s.d.dispatch.CanonicalID(name.Device)
+	return s.d.dispatch.CanonicalID(op.Device)
 }
 
 // openFile opens a file below the session's root for what else reads there: as

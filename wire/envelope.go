@@ -87,6 +87,19 @@ func setOptional(dst *string, key string, raw []byte) error {
 	return setString(dst, key, raw)
 }
 
+func setBool(dst *bool, key string, raw []byte) error {
+	switch string(raw) {
+	case "true":
+		*dst = true
+	case "false":
+		*dst = false
+	case "null":
+	default:
+		return fmt.Errorf("%s: %w: neither true nor false", key, errSyntax)
+	}
+	return nil
+}
+
 // Decode decodes a payload into dst, ignoring unknown keys. The payload must be
 // an object. Its error is an *Error with code INTERNAL_ERROR and details.reason
 // invalid_payload, which is what the far side gets.

@@ -273,15 +273,11 @@ func (s *FileStat) decodeFields(payload []byte) error {
 		case "path":
 			return setOptional(&s.Path, key, raw)
 		case "follow_symlinks":
-			switch string(raw) {
-			case "true":
-				s.FollowSymlinks = new(true)
-			case "false":
-				s.FollowSymlinks = new(false)
-			case "null":
-			default:
-				return fmt.Errorf("%s: %w: neither true nor false", key, errSyntax)
+			if string(raw) == "null" {
+				return nil
 			}
+			s.FollowSymlinks = new(bool)
+			return setBool(s.FollowSymlinks, key, raw)
 		}
 		return nil
 	})

@@ -1,6 +1,9 @@
 package wire
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"fmt"
+)
 
 // HardwareDevice is one entry of HELLO.hardware_devices and of
 // HARDWARE_LIST_RESPONSE: the protocol's own fields plus id, aliases, available,
@@ -63,6 +66,27 @@ type HardwareOp struct {
 	Op     string          `json:"op"`
 	Args   json.RawMessage `json:"args,omitempty"`
 	Hold   bool            `json:"hold,omitempty"` // keep the lease after the operation, until RELEASE
+}
+
+// decodeFields is Decode without reflection, and leaves Args where they are.
+func (o *HardwareOp) decodeFields(payload []byte) error {
+	*o = HardwareOp{}
+	return Fields(payload, func(key string, raw []byte) error {
+		switch key {
+		case "device":
+			return setOptional(&o.Device, key, raw)
+		case "op":
+			return setOptional(&o.Op, key, raw)
+		case "hold":
+			return setBool(&o.Hold, key, raw)
+		case "args":
+			if !json.Valid(raw) {
+				return fmt.Errorf("%s: %w", key, errSyntax)
+			}
+			o.Args = raw
+		}
+		return nil
+	})
 }
 
 // HardwareResult is HARDWARE_RESULT.payload.

@@ -382,6 +382,37 @@ func TestFileStatWithoutReflection(t *testing.T) {
 	}
 }
 
+func FuzzDecodeHardwareOp(f *testing.F) {
+	f.Add([]byte(`{"device":"gpio:x","op":"GPIO_SET","args":{"line":17,"value":1},"hold":true}`))
+	f.Add([]byte(`{"device":null,"op":null,"args":null,"hold":null}`))
+	f.Add([]byte(`{"device":7,"args":{]}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var got, want HardwareOp
+		err := Decode(b, &got)
+		type plain HardwareOp // without decodeFields
+		if json.Unmarshal(b, (*plain)(&want)) != nil || len(bytes.TrimSpace(b)) == 0 || bytes.TrimSpace(b)[0] != '{' {
+			return
+		}
+		// encoding/json folds the case of keys; the protocol doesn't.
+		exact := true
+		_ = Fields(b, func(key string, _ []byte) error {
+			for _, known := range []string{"device", "op", "args", "hold"} {
+				exact = exact && (key == known || !strings.EqualFold(key, known))
+			}
+			return nil
+		})
+		if !exact || err != nil && strings.Contains(err.Error(), "nested deeper") {
+			return
+		}
+		if err != nil {
+			t.Fatalf("%q: %v", b, err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%q: %s", b, diff)
+		}
+	})
+}
+
 func FuzzDecodeFileStat(f *testing.F) {
 	f.Add([]byte(`{"path":"/a","follow_symlinks":false}`))
 	f.Add([]byte(`{"path":null,"follow_symlinks":null,"x":[]}`))
