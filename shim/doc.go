@@ -22,6 +22,13 @@
 // a full state is followed by STATUS. The machine-wide bound of Config.MachineWide
 // makes requests wait and never shows.
 //
+// # Handles
+//
+// SERIAL_OPEN, USB_OPEN, GPIO_CONFIGURE and what follows them are the exception to
+// what a request does being none of its business: they are nothing but
+// HARDWARE_OP in other words, with a map from handle to lease that has to end
+// with the socket. Handles has all of it.
+//
 // # Handing over
 //
 // The AutoGPT platform closes a socket with 4401 when its token expires, and a
