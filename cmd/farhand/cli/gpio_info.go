@@ -62,17 +62,15 @@ func (a *app) printChip(chip wire.GPIOChip) error {
 	return t.write(a.env.Stdout, a.style.out, a.style.width)
 }
 
-// lineUser is who has a line; empty if nobody.
+// lineUser is who has a line; empty if nobody. The daemon itself is nobody.
 func lineUser(l wire.GPIOLineInfo) string {
 	switch {
 	case l.Holder != "":
-		return l.Holder
+		return shortIDs([]string{l.Holder})[0]
 	case l.Held:
 		return "nobody, kept as it is"
-	case l.Consumer != "":
-		return l.Consumer
 	case !l.Available:
-		return "the kernel"
+		return first(l.Consumer, "the kernel")
 	}
 	return ""
 }

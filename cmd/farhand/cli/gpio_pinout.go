@@ -206,7 +206,10 @@ func sideNote(p pinNow) string {
 		if set := lineSettings(l.GPIOLineInfo); set != "" {
 			list = append(list, set)
 		}
-		if user := lineUser(l.GPIOLineInfo); user != "" {
+		switch user := lineUser(l.GPIOLineInfo); {
+		case l.Held && l.Holder == "":
+			list = append(list, "kept")
+		case user != "":
 			list = append(list, "used by "+user)
 		}
 		if l.Value != nil {

@@ -36,7 +36,7 @@ and also when it, the network or this computer dies.`,
 			if err != nil {
 				return err
 			}
-			if len(w.rest) == 0 {
+			if w = w.exact("gpio", isAssignment); len(w.rest) == 0 {
 				return usage("name at least one LINE=LEVEL, such as GPIO17=on")
 			}
 			set := wire.GPIOSet{}

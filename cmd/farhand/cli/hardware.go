@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"regexp"
 	"slices"
 	"strings"
@@ -33,6 +34,15 @@ func split(family string, args []string, least int, isOwn func(string) bool) wor
 		w.device, args = deviceName(family, args[0]), args[1:]
 	}
 	w.rest = args
+	return w
+}
+
+// exact takes a device that stands before the verb's own arguments, where those
+// can't be mistaken for one.
+func (w words) exact(family string, isOwn func(string) bool) words {
+	if w.device == "" && len(w.rest) > 1 && !isOwn(w.rest[0]) {
+		w.device, w.rest = deviceName(family, w.rest[0]), w.rest[1:]
+	}
 	return w
 }
 
@@ -77,21 +87,39 @@ func (a *app) onDevice(cmd *cobra.Command, family string, w words, hold bool, do
 		return err
 	}
 	defer c.Close()
-	machine, err := a.machine(ctx, c, w.machine)
+	machine, device, err := a.find(ctx, c, family, w)
 	if err != nil {
 		return err
-	}
-	device := w.device
-	if device == "" {
-		if device, err = onlyDevice(ctx, c, machine, family); err != nil {
-			return err
-		}
 	}
 	s, err := c.Open(ctx, client.Place{Machine: machine})
 	if err != nil {
 		return err
 	}
 	return do(ctx, spot{c, s, device, client.Hold(hold)})
+}
+
+// find is the machine and the device that are meant. With a single machine, what
+// looks like a machine may be the device.
+func (a *app) find(ctx context.Context, c *client.Client, family string, w words) (machine, device string, err error) {
+	if machine, err = a.machine(ctx, c, w.machine); err != nil || w.device != "" {
+		return machine, w.device, err
+	}
+	device, err = onlyDevice(ctx, c, machine, family)
+	if w.machine == "" || !errors.Is(err, wire.MachineNotAttached) {
+		return machine, device, err
+	}
+	only, failed := a.machine(ctx, c, "")
+	if failed != nil {
+		return "", "", err
+	}
+	list, failed := c.Devices(ctx, only, family)
+	name := deviceName(family, w.machine)
+	if failed != nil || !slices.ContainsFunc(list.Devices, func(d wire.HardwareDevice) bool {
+		return d.ID == name || slices.Contains(d.Aliases, name)
+	}) {
+		return "", "", err
+	}
+	return only, name, nil
 }
 
 // headerAlias is another name of the GPIO chip with a Raspberry Pi's header.

@@ -78,7 +78,7 @@ func (a *app) hint(code wire.Code, details map[string]any) string {
 		}
 		return "farhand devices shows what is wired to the machine"
 	case wire.HardwareBusy:
-		return busyHint(text("holder"), text("consumer"), text("hint"))
+		return busyHint(text("holder"), text("consumer"), spoken(text("hint")))
 	case wire.DeviceGone:
 		return "plugged in again it has the same id: repeat the command then"
 	case wire.StreamNotFound:
@@ -86,7 +86,21 @@ func (a *app) hint(code wire.Code, details map[string]any) string {
 	case wire.SessionNotFound:
 		return "farhand sessions lists those there are"
 	}
-	return text("hint") // of the device
+	return spoken(text("hint"))
+}
+
+// spoken is what a device says to do, which speaks of operations and their
+// fields, in the words of this command.
+func spoken(hint string) string {
+	return strings.NewReplacer(
+		`GPIO_CONFIGURE with direction "in"`, "farhand gpio get LINE --pull none",
+		"GPIO_INFO", "farhand gpio info", "I2C_SCAN", "farhand i2c scan", "I2C_SMBUS", "farhand i2c smbus",
+		"I2C_TRANSFER", "farhand i2c transfer", "USB_DESCRIBE", "farhand usb describe", "USB_RESET", "farhand usb reset", "RELEASE", "farhand release",
+		"PRINTER_JOIN", "farhand print join", "PRINTER_FILES", "farhand print files", "PRINTER_COMMAND", "farhand print gcode",
+		"SERIAL_CONTROL", "farhand serial control", "detach_kernel_driver", "--detach", "force:true", "--force",
+		"split:true", "--split", "poll_seconds", "--poll", "cs none", "--cs none",
+		"name the interface and the endpoint", "name the interface with -i and the endpoint with -e; farhand usb describe lists them",
+	).Replace(hint)
 }
 
 // busyHint says who has a device: another login, or something on the machine.
@@ -97,7 +111,7 @@ func busyHint(holder, consumer, hint string) string {
 	case consumer != "":
 		return "used by " + consumer
 	case holder != "":
-		return "held by " + holder + "; farhand release MACHINE DEVICE gives back what you hold yourself"
+		return "held by " + shortIDs([]string{holder})[0] + "; farhand release MACHINE DEVICE gives back what you hold yourself"
 	}
 	return hint
 }

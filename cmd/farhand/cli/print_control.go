@@ -24,10 +24,7 @@ switched off, unless a job runs or --on-release hold was said.`,
 		Example: "  farhand print temp pi prusa tool0=210 bed=60\n  farhand print temp pi tool0=off bed=off",
 		Args:    between(1, 16, "[MACHINE] [PRINTER] HEATER=CELSIUS..."),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			w := split("printer", args, 0, isHeater)
-			if len(w.rest) > 0 && !isHeater(w.rest[0]) && w.device == "" {
-				w.device, w.rest = deviceName("printer", w.rest[0]), w.rest[1:]
-			}
+			w := split("printer", args, 0, isHeater).exact("printer", isHeater)
 			if len(w.rest) == 0 {
 				return usage("name at least one HEATER=CELSIUS, such as bed=60")
 			}
@@ -155,10 +152,7 @@ them shows in farhand print watch --log. --bytes sends DATA to a USB printer por
 		Example: "  farhand print gcode pi prusa G28 'G1 X10 F3000'\n  farhand print gcode pi printer:usb-04b8:0202 --bytes @label.bin",
 		Args:    between(1, 510, "[MACHINE] [PRINTER] LINE..."),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			w := split("printer", args, 1, isGCode)
-			if !isGCode(w.rest[0]) && w.device == "" && len(w.rest) > 1 {
-				w.device, w.rest = deviceName("printer", w.rest[0]), w.rest[1:]
-			}
+			w := split("printer", args, 1, isGCode).exact("printer", isGCode)
 			var request wire.PrinterCommand
 			var err error
 			if request.TimeoutSeconds, err = seconds("timeout", timeout); err != nil {

@@ -81,14 +81,9 @@ func (a *app) runUpload(cmd *cobra.Command, args []string, request wire.PrinterU
 		return err
 	}
 	defer c.Close()
-	machine, err := a.machine(ctx, c, w.machine)
+	machine, device, err := a.find(ctx, c, "printer", w)
 	if err != nil {
 		return err
-	}
-	if w.device == "" {
-		if w.device, err = onlyDevice(ctx, c, machine, "printer"); err != nil {
-			return err
-		}
 	}
 	var within []string
 	if onMachine {
@@ -99,9 +94,9 @@ func (a *app) runUpload(cmd *cobra.Command, args []string, request wire.PrinterU
 		return err
 	}
 	if onMachine {
-		return a.upload(ctx, s, w.device, request)
+		return a.upload(ctx, s, device, request)
 	}
-	return a.uploadLocal(ctx, s, w.device, request, content)
+	return a.uploadLocal(ctx, s, device, request, content)
 }
 
 // uploadLocal copies content to the machine for as long as the upload takes.

@@ -41,7 +41,7 @@ if not every step came to its end.`,
   farhand serial expect pi 'send:AT\r' 'expect:OK' 'stop:ERROR' --step-timeout 2s`,
 		Args: between(0, 70, "[MACHINE] [DEVICE] STEP..."),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			w := split("serial", args, 0, isStep)
+			w := split("serial", args, 0, isStep).exact("serial", isStep)
 			request := wire.SerialExpect{Flush: flush}
 			var err error
 			if request.Steps, err = a.steps(w.rest, script, form); err != nil {

@@ -55,7 +55,7 @@ x:DATA (send, and take what comes in meanwhile) and d:N (wait so many microsecon
 			if f.form.text {
 				own = isSegment
 			}
-			w := split("spi", args, min(least, len(args)), own)
+			w := split("spi", args, min(least, len(args)), own).exact("spi", func(s string) bool { return f.form.text || isHex(s) || isSegment(s) })
 			request, err := f.request(a, w.rest)
 			if err != nil {
 				return err

@@ -26,7 +26,7 @@ bytes are read, without it --data is sent.`,
 	}
 	var data []string
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		w := split("usb", args, 2, isNumber)
+		w := split("usb", args, 2, isNumber).exact("usb", isNumber)
 		if len(w.rest) < 2 || len(w.rest) > 4 {
 			return usage("control takes REQUEST_TYPE REQUEST [VALUE [INDEX]] after the device")
 		}
