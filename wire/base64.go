@@ -2,38 +2,15 @@ package wire
 
 import (
 	"encoding/base64"
-	"encoding/binary"
 	"io"
+
+	simd "github.com/segmentio/asm/base64"
 )
 
-// Encoding bulk data is the one place where the speed of base64 is felt: half of
-// the time of a large FILE_READ. Two characters at a time from a table that
-// stays in the first-level cache take a third of what the library needs.
-
-const base64Alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/" // RFC 4648 section 4
-
-// base64Pairs holds the two characters of each 12-bit value, the first one in
-// the low byte.
-var base64Pairs = func() (pairs [1 << 12]uint16) {
-	for i := range pairs {
-		pairs[i] = uint16(base64Alphabet[i>>6]) | uint16(base64Alphabet[i&63])<<8
-	}
-	return pairs
-}()
-
-// EncodeBase64 is base64.StdEncoding.Encode, faster.
-func EncodeBase64(dst, src []byte) {
-	pairs := &base64Pairs // kept in a register: more than twice as fast
-	for len(src) >= 8 && len(dst) >= 8 {
-		v := binary.BigEndian.Uint64(src)
-		binary.LittleEndian.PutUint64(dst, uint64(pairs[v>>52])|
-			uint64(pairs[v>>40&0xfff])<<16|
-			uint64(pairs[v>>28&0xfff])<<32|
-			uint64(pairs[v>>16&0xfff])<<48)
-		src, dst = src[6:], dst[8:]
-	}
-	base64.StdEncoding.Encode(dst, src)
-}
+// EncodeBase64 is base64.StdEncoding.Encode, some ten times as fast where the
+// processor has AVX2 or NEON: encoding bulk data is the one place where the speed
+// of base64 is felt, being half of the time of a large FILE_READ.
+func EncodeBase64(dst, src []byte) { simd.StdEncoding.Encode(dst, src) }
 
 // base64Piece is how much is encoded at a time: divisible by three, so that only
 // the end is padded. Its text of 64 KiB is just the size of a fragment.
