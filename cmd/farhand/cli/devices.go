@@ -1,11 +1,15 @@
 package cli
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"farhand/client"
 	"farhand/wire"
 )
 
@@ -111,6 +115,17 @@ func (a *app) watchDevices(cmd *cobra.Command, args []string, family string, unt
 	if err != nil {
 		return err
 	}
+	for {
+		begun := a.env.Now()
+		err := a.followDevices(ctx, c, machine, family, until)
+		// The daemon was started anew: what is wired to it is listed anew.
+		if !errors.Is(err, wire.StreamNotFound) || a.env.Now().Sub(begun) < time.Second {
+			return err
+		}
+	}
+}
+
+func (a *app) followDevices(ctx context.Context, c *client.Client, machine, family string, until untilFlags) error {
 	st, list, err := c.WatchDevices(ctx, machine, family)
 	if err != nil {
 		return err

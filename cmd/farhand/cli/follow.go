@@ -69,17 +69,19 @@ const (
 var errEnough = errors.New("enough")
 
 // follow shows a stream to its end, or until ctx ends or a function of w says
-// errEnough; then it closes the stream. It is nil if that is how a watch ends.
+// errEnough; then it closes the stream. It is nil if that is how the watch ended.
 func (a *app) follow(ctx context.Context, st *client.Stream, w watching) error {
 	err := a.pump(ctx, st, w)
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), closing)
 	defer cancel()
 	closed := st.Close(bounded)
-	switch {
-	case errors.Is(err, errEnough), ctx.Err() != nil && errors.Is(err, ctx.Err()) && !w.task:
-		return closed
+	if !errors.Is(err, errEnough) && (w.task || ctx.Err() == nil || !errors.Is(err, ctx.Err())) {
+		return err
 	}
-	return err
+	if closed != nil {
+		a.note("The machine could not be told that this is over (%s); it finds out by itself.", clean(closed.Error()))
+	}
+	return nil
 }
 
 func (a *app) pump(ctx context.Context, st *client.Stream, w watching) error {
@@ -123,6 +125,9 @@ func (a *app) pump(ctx context.Context, st *client.Stream, w watching) error {
 				w.redraw()
 			}
 			return err
+		}
+		if a.outErr != nil { // nobody reads it any more
+			return a.outErr
 		}
 		dirty = !a.json
 		if c.End != nil {

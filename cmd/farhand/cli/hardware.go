@@ -201,7 +201,7 @@ func (a *app) completeDevice(family string) cobra.CompletionFunc {
 		}
 		var ids []string
 		for _, d := range list.Devices {
-			if strings.HasPrefix(d.ID, typed) {
+			if strings.HasPrefix(d.ID, typed) && clean(d.ID) == d.ID {
 				ids = append(ids, d.ID+"\t"+clean(what(d)))
 			}
 		}

@@ -52,10 +52,10 @@ func (a *app) usbTree(d wire.USBDescription) string {
 		b.WriteString(strings.Repeat("  ", depth) + fmt.Sprintf(format, args...) + "\n")
 	}
 	names := strings.Join(nonEmpty([]string{usbText(d.Manufacturer), usbText(d.Product)}), " ")
-	line(0, "%s", a.style.out.bold(strings.TrimSpace(d.VID+":"+d.PID+" "+names)))
+	line(0, "%s", a.style.out.bold(strings.TrimSpace(clean(d.VID+":"+d.PID)+" "+names)))
 	serial := usbText(d.SerialNumber)
 	if d.SerialNumber.State != wire.USBStringPresent {
-		serial = a.style.out.dim(first(d.SerialNumber.State, "-"))
+		serial = a.style.out.dim(clean(first(d.SerialNumber.State, "-")))
 	}
 	line(1, "serial number %s", serial)
 	speed := ""

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -167,6 +168,44 @@ func TestWatchDevices(t *testing.T) {
 	_, errs, code := start(t.Context(), r, "devices", "pi", "--count", "2")
 	exit(t, code, 2)
 	errs.wait(t, "go with --watch")
+}
+
+// A daemon that was started anew knows no stream of before: the devices are
+// listed again.
+func TestWatchDevicesOfARestartedDaemon(t *testing.T) {
+	leak.Check(t)
+	r := clienttest.New(t)
+	newBench(r)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	out := newScreen()
+	var minutes atomic.Int64
+	code := make(chan int, 1)
+	env := cli.Env{Args: []string{"devices", "pi", "--watch", "--json"}, Stdout: out, Stderr: newScreen(),
+		Now: func() time.Time { return clienttest.Epoch().Add(time.Duration(minutes.Add(1)) * time.Minute) },
+		Getenv: func(name string) string {
+			return map[string]string{"FARHAND_URL": r.URL, "FARHAND_TOKEN": clienttest.OwnerToken}[name]
+		}}
+	go func() { code <- cli.Run(ctx, env) }()
+	out.wait(t, `"printer:prusa"`)
+	r.Change(func() {
+		r.Handle = func(env wire.Envelope) (wire.Type, any, error) {
+			if env.Type == wire.TStreamAttach {
+				return "", nil, wire.Errorf(wire.StreamNotFound, "there is no such stream")
+			}
+			return "", nil, clienttest.ErrPass
+		}
+	})
+	r.Cut()
+	for strings.Count(out.String(), `{"opened"`) < 2 {
+		select {
+		case <-out.grew:
+		case <-time.After(10 * time.Second):
+			t.Fatalf("they were not listed again: %s", out)
+		}
+	}
+	cancel()
+	exit(t, code, 0)
 }
 
 // A line that is kept is looked at often enough for its dead-man, and given back
