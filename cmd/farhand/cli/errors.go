@@ -45,7 +45,9 @@ error, and every failure of farhand itself (usage included) gives 255 with its c
 on standard error, so that a code below 255 always comes from the command.
 
 audit verify gives 1 if the log has problems. serial read and serial transact with
---until give 1 if the pattern did not come.`,
+--until give 1 if the pattern did not come, serial expect if a step did not come to its
+end, usb send, receive, control and hid if time ran out, print join if it was not
+granted. What goes on until it is interrupted (watch, --stay) gives 0 then.`,
 	}
 }
 
