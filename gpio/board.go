@@ -1,6 +1,7 @@
 package gpio
 
 import (
+	"context"
 	"errors"
 	"path/filepath"
 	"slices"
@@ -72,7 +73,7 @@ type use struct {
 // Close ends what runs on the line, and does what its on_release says.
 func (u *use) Close() error {
 	if w := u.watcher(); w != nil {
-		w.close()
+		w.close(context.Cause(u.lease.Context()))
 	}
 	return u.b.end(u)
 }

@@ -221,9 +221,10 @@ func (w *watch) run() {
 	}
 }
 
-// close ends the watch and waits until it has.
-func (w *watch) close() {
-	w.cancel(nil)
+// close ends the watch, with why its lease has ended if it has, and waits until
+// it has.
+func (w *watch) close(cause error) {
+	w.cancel(cause) // what AfterFunc does as well, but maybe later
 	<-w.done
 }
 
