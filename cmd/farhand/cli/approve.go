@@ -42,7 +42,7 @@ first; --yes doesn't.`,
 	flags.BoolVar(&f.deny, "deny", false, "turn the machine away")
 	flags.StringVar(&f.name, "name", "", "your name for the machine (default: its own)")
 	flags.StringSliceVar(&f.allow, "allow", nil, "allow these `CAPABILITIES`, separated by commas (default: what it asks for, without shell)")
-	flags.StringArrayVar(&f.device, "device", nil, "allow only devices whose id fits this `PATTERN`; may be repeated")
+	flags.StringArrayVar(&f.device, "device", nil, "allow only devices whose id fits this `PATTERN`, of them only ;lines=… and ;ops=… if given (see grants); may be repeated")
 	flags.StringArrayVar(&f.roots, "root", nil, "allow only this `DIRECTORY` and what is below it; may be repeated")
 	for _, other := range []string{"allow", "device", "root", "name"} {
 		cmd.MarkFlagsMutuallyExclusive("deny", other)
@@ -52,6 +52,10 @@ first; --yes doesn't.`,
 
 func (a *app) runApprove(ctx context.Context, cmd *cobra.Command, code string, f approveFlags) error {
 	allow, err := capabilities(f.allow)
+	if err != nil {
+		return err
+	}
+	devices, err := deviceGrants(f.device)
 	if err != nil {
 		return err
 	}
@@ -70,7 +74,7 @@ func (a *app) runApprove(ctx context.Context, cmd *cobra.Command, code string, f
 		})
 	}
 	d := client.Decision{
-		Approve: !f.deny, Name: f.name, Capabilities: allow, Devices: patterns(f.device), Roots: f.roots,
+		Approve: !f.deny, Name: f.name, Capabilities: allow, Devices: devices, Roots: f.roots,
 	}
 	if !a.json {
 		a.showAsking(asking, d)
@@ -157,11 +161,25 @@ func capabilities(names []string) ([]wire.Capability, error) {
 	return list, nil
 }
 
-// patterns makes device grants; none given means every device.
-func patterns(list []string) []wire.DeviceGrant {
+// deviceGrants reads what --device said, as grants has it; none given means every
+// device, "" alone none.
+func deviceGrants(list []string) ([]wire.DeviceGrant, error) {
 	if list == nil {
-		return nil
+		return nil, nil
 	}
+	all := []wire.DeviceGrant{}
+	for _, text := range nonEmpty(list) {
+		g, err := deviceGrant(text)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, g)
+	}
+	return all, nil
+}
+
+// patterns are grants by their patterns alone.
+func patterns(list []string) []wire.DeviceGrant {
 	grants := make([]wire.DeviceGrant, len(list))
 	for i, p := range list {
 		grants[i].Pattern = p

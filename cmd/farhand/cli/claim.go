@@ -35,6 +35,10 @@ func (a *app) claimCreate() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			devices, err := deviceGrants(device)
+			if err != nil {
+				return err
+			}
 			ends, err := a.expiry(expires)
 			if err != nil {
 				return err
@@ -45,7 +49,7 @@ func (a *app) claimCreate() *cobra.Command {
 			}
 			defer c.Close()
 			made, err := c.CreateClaim(cmd.Context(), client.NewClaim{
-				MachineName: name, Capabilities: caps, Devices: patterns(nonEmpty(device)), Roots: nonEmpty(roots), Expires: ends,
+				MachineName: name, Capabilities: caps, Devices: devices, Roots: nonEmpty(roots), Expires: ends,
 			})
 			if err != nil {
 				return err
@@ -61,7 +65,7 @@ func (a *app) claimCreate() *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVar(&name, "name", "", "your name for the machine (default: its own)")
 	flags.StringSliceVar(&capability, "allow", nil, "allow these `CAPABILITIES`, separated by commas")
-	flags.StringArrayVar(&device, "device", nil, "allow only devices whose id fits this `PATTERN`; may be repeated")
+	flags.StringArrayVar(&device, "device", nil, "allow only devices whose id fits this `PATTERN`, of them only ;lines=… and ;ops=… if given (see grants); may be repeated")
 	flags.StringArrayVar(&roots, "root", nil, "allow only this `DIRECTORY` and what is below it; may be repeated")
 	flags.StringVar(&expires, "expires", "", "when it ends: a `TIME`, or a duration such as 24h or 7d (default 7d)")
 	cmd.MarkFlagRequired("allow")

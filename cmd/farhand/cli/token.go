@@ -41,6 +41,10 @@ limited; an empty list ("") allows nothing of its kind.`,
 			if err != nil {
 				return err
 			}
+			devices, err := deviceGrants(device)
+			if err != nil {
+				return err
+			}
 			ends, err := a.expiry(expires)
 			if err != nil {
 				return err
@@ -55,7 +59,7 @@ limited; an empty list ("") allows nothing of its kind.`,
 				return err
 			}
 			made, err := c.CreateToken(cmd.Context(), client.NewToken{
-				Name: name, Machines: ids, Capabilities: caps, Devices: patterns(nonEmpty(device)),
+				Name: name, Machines: ids, Capabilities: caps, Devices: devices,
 				Roots: nonEmpty(directories), Expires: ends,
 			})
 			if err != nil {
@@ -73,7 +77,7 @@ limited; an empty list ("") allows nothing of its kind.`,
 	flags.StringVar(&name, "name", "", "what it is for")
 	flags.StringArrayVar(&machines, "machine", nil, "for this `MACHINE` alone; may be repeated")
 	flags.StringSliceVar(&capability, "capability", nil, "allow these `CAPABILITIES` alone, separated by commas; may be repeated")
-	flags.StringArrayVar(&device, "device", nil, "allow only devices whose id fits this `PATTERN`; may be repeated")
+	flags.StringArrayVar(&device, "device", nil, "allow only devices whose id fits this `PATTERN`, of them only ;lines=… and ;ops=… if given (see grants); may be repeated")
 	flags.StringArrayVar(&directories, "root", nil, "allow only this `DIRECTORY` and what is below it; may be repeated")
 	flags.StringVar(&expires, "expires", "", "when it ends: a `TIME`, or a duration such as 24h or 30d (default: never)")
 	return cmd
