@@ -82,8 +82,9 @@ func (s *session) expected(err error) bool {
 		return true
 	case wire.HardwareOpenFailed:
 		// The kernel shows a device a moment before it has a node and is
-		// configured, and a moment longer.
-		return strings.Contains(err.Error(), "no configuration") || strings.Contains(err.Error(), "no device node")
+		// configured, and a moment longer; a port that is just being torn down
+		// fails to open as a broken one would.
+		return wire.AsError(err).Details["os_error"] == "EIO" || strings.Contains(err.Error(), "no configuration") || strings.Contains(err.Error(), "no device node")
 	}
 	return false
 }

@@ -41,8 +41,8 @@ func TestLabPlugAndUnplug(t *testing.T) {
 		b.start("looker", usbID, lookAndBulk),
 	}
 	begin := time.Now()
-	var early state
-	warm := total / 5
+	var states []state
+	fifth := total / 5
 	for i := range total {
 		// Most changes are told to the registry at once, for speed; every
 		// twentieth is for it to notice by itself.
@@ -56,13 +56,13 @@ func TestLabPlugAndUnplug(t *testing.T) {
 		}
 		device.Unplug() // in the middle of what the sessions do
 		b.waitGone(told)
-		if i == warm {
-			early = b.settle()
+		if (i+1)%fifth == 0 {
+			states = append(states, b.settle())
+			t.Logf("figure: after cycle %d: %v", i+1, states[len(states)-1])
 		}
 	}
-	late := b.settle()
+	early, late := states[0], states[len(states)-1]
 	t.Logf("figure: %d cycles in %.0f s while 4 sessions used the device; generation %d", total, time.Since(begin).Seconds(), total)
-	t.Logf("figure: after cycle %d: %v; after cycle %d: %v", warm+1, early, total, late)
 	for _, s := range sessions {
 		t.Logf("figure: session %s: %d operations done, refused or cut: %s", s.name, s.done.Load(), s.refusals())
 	}
