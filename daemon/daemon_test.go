@@ -3,9 +3,11 @@ package daemon
 import (
 	"context"
 	"io"
+	"log/slog"
 	"testing"
 	"time"
 
+	"farhand/config"
 	"farhand/device"
 )
 
@@ -57,5 +59,40 @@ func TestSessionsAreHeldWhileTheyHold(t *testing.T) {
 	l.ended(lease("b", "serial:z", ""))
 	if a.held+b.held != 0 || len(l.release) != 0 {
 		t.Errorf("held %d times, %d remembered, want none", a.held+b.held, len(l.release))
+	}
+}
+
+// A Raspberry Pi has the ids that the bench shows. With --sim they are the
+// bench's, so that nothing real is driven by mistake.
+func TestTheBenchStandsBeforeTheMachine(t *testing.T) {
+	log := slog.New(slog.DiscardHandler)
+	d := &services{log: log}
+	defer func() {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	o := Options{Config: config.Config{StateDir: t.TempDir(), Sim: true}, Log: log}
+	bench, err := d.openBench(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	simulated := len(bench.Families())
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	d.closers = nil
+	families, err := d.openFamilies(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	devices := device.NewRegistry(device.Options{Families: families[:simulated]})
+	if err := devices.Refresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{"gpio:pinctrl-bcm2711", "i2c:1", "serial:sim-echo", "usb:1209:0001-SIM-ECHO", "printer:sim-i3"} {
+		if _, err := devices.Resolve(id); err != nil {
+			t.Errorf("among the first %d families: %v", simulated, err)
+		}
 	}
 }

@@ -46,7 +46,9 @@ func (d *services) openFamilies(ctx context.Context, o Options) ([]device.Family
 	if err != nil {
 		return nil, fmt.Errorf("simulated bench: %w", err)
 	}
-	return append(families, bench.Families()...), nil
+	// First, so that an id that both have is the bench's: who asks for a bench must
+	// not drive a real line by the name that the bench shows.
+	return append(bench.Families(), families...), nil
 }
 
 // openLines is the service of GPIO lines. Outputs that an earlier life has left

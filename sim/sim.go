@@ -119,7 +119,7 @@ func (b *Bench) OnChange(hook func()) {
 	b.Printer.Servers.OnChange(hook)
 }
 
-// Families are the bench's drivers, for a device.Registry, after the real ones.
+// Families are the bench's drivers, for a device.Registry, before the real ones.
 func (b *Bench) Families() []device.Family { return b.families }
 
 // Close unplugs everything.
