@@ -73,5 +73,5 @@ func errnoName(err error) string {
 }
 
 func invalid(field, format string, args ...any) error {
-	return wire.Errorf(wire.InvalidArgument, "%s %s", field, fmt.Sprintf(format, args...)).With("argument", field)
+	return wire.Errorf(wire.InvalidArgument, "%s %s", field, fmt.Sprintf(format, args...)).With("field", field)
 }

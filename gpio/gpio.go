@@ -69,11 +69,11 @@ type LineConfig struct {
 }
 
 // Validate refuses what the kernel would refuse with a bare EINVAL, and says
-// which field it is: INVALID_ARGUMENT with details.argument.
+// which field it is: INVALID_ARGUMENT with details.field.
 func (c LineConfig) Validate() error {
 	bad := func(field, format string, args ...any) *wire.Error {
 		return wire.Errorf(wire.InvalidArgument, "line %d: "+format, append([]any{c.Offset}, args...)...).
-			With("argument", field).With("line", c.Offset)
+			With("field", field).With("line", c.Offset)
 	}
 	switch {
 	case c.Value != 0 && c.Value != 1:

@@ -286,7 +286,7 @@ func (p *hardPWM) set(w wave) error {
 	for _, s := range steps {
 		if err := p.write(s[0], s[1]); err != nil {
 			if errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ERANGE) {
-				return wire.Errorf(wire.InvalidArgument, "the PWM can't do a period of %s ns", nanos(w.period)).With("argument", "frequency_hz")
+				return wire.Errorf(wire.InvalidArgument, "the PWM can't do a period of %s ns", nanos(w.period)).With("field", "frequency_hz")
 			}
 			return p.ch.failure(err)
 		}

@@ -339,7 +339,7 @@ func TestBadArguments(t *testing.T) {
 		`{"line":5,"direction":"out","deadman_seconds":1e9}`:  "deadman_seconds",
 		`{"line":5,"active_low":"yes"}`:                       "args.active_low",
 	} {
-		if e := x.Fails(wire.InvalidArgument, "s", bcm, wire.OpGPIOConfigure, args); e.Details["argument"] != field {
+		if e := x.Fails(wire.InvalidArgument, "s", bcm, wire.OpGPIOConfigure, args); e.Details["field"] != field {
 			t.Errorf("%s: %v %v, want %s", args, e, e.Details, field)
 		}
 	}
@@ -356,7 +356,7 @@ func TestBadArguments(t *testing.T) {
 		`{"line":5,"frequency_hz":50,"duty":0.5,"on_release":"hold"}`: "on_release",
 		`{"lines":[5,6],"frequency_hz":50,"duty":0.5}`:                "line",
 	} {
-		if e := x.Fails(wire.InvalidArgument, "s", bcm, wire.OpGPIOPWM, args); e.Details["argument"] != field {
+		if e := x.Fails(wire.InvalidArgument, "s", bcm, wire.OpGPIOPWM, args); e.Details["field"] != field {
 			t.Errorf("%s: %v %v, want %s", args, e, e.Details, field)
 		}
 	}

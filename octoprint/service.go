@@ -129,7 +129,7 @@ func decode[A any](op string, args json.RawMessage) (A, error) {
 }
 
 func invalid(key, format string, args ...any) error {
-	return wire.Errorf(wire.InvalidArgument, "%s %s", key, fmt.Sprintf(format, args...)).With("key", key)
+	return wire.Errorf(wire.InvalidArgument, "%s %s", key, fmt.Sprintf(format, args...)).With("field", key)
 }
 
 type nothing struct{}

@@ -101,7 +101,7 @@ func (h *Hub) Open(o Options) (*Stream, error) {
 // validCredit is the credit that a request asks for.
 func validCredit(n int) (int, error) {
 	if n < 0 || n > wire.MaxStreamCredit {
-		return 0, wire.Errorf(wire.InvalidArgument, "credit must be 0 to %d bytes, not %d", wire.MaxStreamCredit, n).With("argument", "credit")
+		return 0, wire.Errorf(wire.InvalidArgument, "credit must be 0 to %d bytes, not %d", wire.MaxStreamCredit, n).With("field", "credit")
 	}
 	return cmp.Or(n, wire.StreamCreditDefault), nil
 }
@@ -219,7 +219,7 @@ func (h *Hub) Attach(r wire.StreamAttach, by Owner, out Outlet) (wire.StreamAtta
 	if r.From != nil {
 		if *r.From < 0 || *r.From > a.Next {
 			return wire.StreamAttached{}, nil, wire.Errorf(wire.InvalidArgument, "from must be 0 to %d, not %d", a.Next, *r.From).
-				With("argument", "from").With("oldest", a.Oldest).With("next", a.Next)
+				With("field", "from").With("oldest", a.Oldest).With("next", a.Next)
 		}
 		from = *r.From
 	}

@@ -294,7 +294,7 @@ func testBadCombination(t *testing.T, b Bench) {
 	} {
 		c.Offset = b.Free[0]
 		_, err := b.Chip.Request([]gpio.LineConfig{c}, gpio.Options{})
-		if e := wire.AsError(err); e.Code != wire.InvalidArgument || e.Details["argument"] != field || e.Details["line"] != b.Free[0] {
+		if e := wire.AsError(err); e.Code != wire.InvalidArgument || e.Details["field"] != field || e.Details["line"] != b.Free[0] {
 			t.Errorf("%s: %v %v", field, err, e.Details)
 		}
 	}

@@ -173,7 +173,7 @@ func (c *Client) JobCommand(ctx context.Context, action string) (after wire.Prin
 	case Pause, Resume:
 		q.body = map[string]string{"command": Pause, "action": action}
 	default:
-		return before, false, wire.Errorf(wire.InvalidArgument, "action must be start, pause, resume, cancel or restart").With("key", "action")
+		return before, false, wire.Errorf(wire.InvalidArgument, "action must be start, pause, resume, cancel or restart").With("field", "action")
 	}
 	if c.kind() == KindMoonraker {
 		if q, err = moonrakerJob(action, before); err != nil {

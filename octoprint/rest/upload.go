@@ -47,7 +47,7 @@ type Upload struct {
 // (OctoPrint#1872: it may print although the answer is 409).
 func (c *Client) Send(ctx context.Context, u Upload) (wire.PrinterUploaded, error) {
 	if _, err := Segments("name", u.Name); err != nil || strings.Contains(u.Name, "/") {
-		return wire.PrinterUploaded{}, wire.Errorf(wire.InvalidArgument, "name must be the name of a file").With("key", "name")
+		return wire.PrinterUploaded{}, wire.Errorf(wire.InvalidArgument, "name must be the name of a file").With("field", "name")
 	}
 	before, err := c.Job(ctx)
 	if err != nil {

@@ -77,12 +77,12 @@ func lastSegment(ref string) string {
 // Segments splits a path on a printer into its elements.
 func Segments(key, path string) ([]string, error) {
 	if len(path) > wire.MaxPath || !utf8.ValidString(path) {
-		return nil, wire.Errorf(wire.InvalidArgument, "%s must be UTF-8 of at most %d bytes", key, wire.MaxPath).With("key", key)
+		return nil, wire.Errorf(wire.InvalidArgument, "%s must be UTF-8 of at most %d bytes", key, wire.MaxPath).With("field", key)
 	}
 	segments := strings.Split(strings.Trim(path, "/"), "/")
 	for _, s := range segments {
 		if s == "" || s == "." || s == ".." || strings.ContainsFunc(s, unicode.IsControl) {
-			return nil, wire.Errorf(wire.InvalidArgument, "%s must be a path whose elements have a name", key).With("key", key)
+			return nil, wire.Errorf(wire.InvalidArgument, "%s must be a path whose elements have a name", key).With("field", key)
 		}
 	}
 	return segments, nil
