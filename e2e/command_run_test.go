@@ -69,7 +69,10 @@ func TestMakeRun(t *testing.T) {
 		}
 		at := 0
 		for _, part := range []string{"$ farhand approve ", "$ farhand machines", "bench", "online", "$ farhand devices", "serial:sim-scpi", "$ farhand exec ",
-			"far away\n", "$ farhand put ", "$ farhand ls", "note.txt\n", "$ farhand get ", "$ farhand serial transact ", "FARHAND,", "$ farhand audit verify", "ok: "} {
+			"far away\n", "$ farhand put ", "$ farhand ls", "note.txt\n", "$ farhand get ",
+			"$ farhand gpio set ", "GPIO17  1\n", "$ farhand gpio get ", "GPIO27  1\n", "$ farhand i2c scan ", "76 --\n", "$ farhand i2c read ", "\n60\n",
+			"$ farhand serial transact ", "FARHAND,", "$ farhand usb list", "usb:1209:0001-SIM-ECHO ", "$ farhand print status ", "Operational\n",
+			"$ farhand audit verify", "ok: "} {
 			i := strings.Index(r.stdout[at:], part)
 			if i < 0 {
 				t.Fatalf("after %q there is no %q in\n%s", r.stdout[:at], part, r.stdout)

@@ -58,13 +58,37 @@ func (b *bench) session(ctx context.Context) error {
 		return fmt.Errorf("the file came back as %q (%v)", got, err)
 	}
 
-	say("A question to an instrument on a serial port (simulated, on a real tty)")
-	if err := b.expect(ctx, "FARHAND", "serial", "transact", "serial:sim-scpi", "*IDN?\\n", "--until", "\\n"); err != nil {
+	if err := b.hardware(ctx); err != nil {
 		return err
 	}
 
 	say("And every act is on the record")
 	return b.farhand(ctx, "audit", "verify")
+}
+
+// hardware shows a device of each family. All are the bench's, by name, so that
+// nothing is driven that is really wired to this machine.
+func (b *bench) hardware(ctx context.Context) error {
+	for _, x := range []struct {
+		about, text string
+		args        []string
+	}{
+		{"A line is driven; another that is wired to it follows (all devices here are simulated)", "GPIO17  1", []string{"gpio", "set", "gpio:pinctrl-bcm2711", "GPIO17=on"}},
+		{"", "GPIO27  1", []string{"gpio", "get", "gpio:pinctrl-bcm2711", "GPIO27"}},
+		{"A bus, and what the chip at 0x76 says that it is: 60 is a BME280, a sensor", "76", []string{"i2c", "scan", "i2c:1"}},
+		{"", "60", []string{"i2c", "read", "i2c:1", "0x76", "0xd0", "--hex"}},
+		{"A question to an instrument on a serial port", "FARHAND", []string{"serial", "transact", "serial:sim-scpi", `*IDN?\n`, "--until", `\n`}},
+		{"What is on USB, and how a printer is", "usb:1209:0001-SIM-ECHO", []string{"usb", "list"}},
+		{"", "Operational", []string{"print", "status", "sim-i3"}},
+	} {
+		if x.about != "" {
+			say("%s", x.about)
+		}
+		if err := b.expect(ctx, x.text, x.args...); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // online waits until the daemon is connected.
