@@ -270,6 +270,10 @@ func TestStreamMachineAway(t *testing.T) {
 	sess := open(t, c)
 	st := watch(t, sess, 0)
 	s := <-opened
+	fmt.Fprint(s, "0")
+	if p := next(t, st); string(p.Data) != "0" { // by now the client is attached
+		t.Fatalf("%+v", p)
+	}
 	_, flow, err := r.Streams.Attach(wire.StreamAttach{Stream: st.ID()}, stream.Owner{}, sink{t.Context()})
 	if err != nil {
 		t.Fatal(err)
