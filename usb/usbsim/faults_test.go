@@ -419,3 +419,19 @@ func TestWatchOfASource(t *testing.T) {
 	do[wire.USBResetDone](r, usbsim.EchoName, wire.OpUSBReset, nil)
 	r.echoes(10)
 }
+
+// The list and the description say the same of a device's class.
+func TestClassIsTheDescriptors(t *testing.T) {
+	b := usbsim.New(usbsim.Standard(), nil)
+	t.Cleanup(func() { b.Close() })
+	all, err := b.Probe(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range all {
+		want := map[string]string{b.ID(usbsim.EchoName): "ef", b.ID(usbsim.ScopeName): "fe"}[d.ID]
+		if d.DeviceClass != want {
+			t.Errorf("%s has class %q, want %q", d.ID, d.DeviceClass, want)
+		}
+	}
+}

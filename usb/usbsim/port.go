@@ -113,8 +113,8 @@ func (p *Port) summary() (drivers []string, class string) {
 		}
 	}
 	slices.Sort(drivers)
-	class = "00"
-	if len(p.setting) == 1 {
+	class = fmt.Sprintf("%02x", p.model.deviceDescriptor()[4])
+	if class == "00" && len(p.setting) == 1 {
 		class = fmt.Sprintf("%02x", p.model.Interfaces[0].Class)
 	}
 	return slices.Compact(drivers), class

@@ -48,6 +48,7 @@ and unplugged, until Ctrl-C.`,
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "go on and tell what changes")
 	until.add(cmd, "changes")
 	cmd.Flags().StringVar(&family, "type", "", "only this `FAMILY`: "+join(families))
+	choices(cmd, "type", families...)
 	return cmd
 }
 

@@ -123,6 +123,7 @@ type endFlags struct {
 func (f *endFlags) add(cmd *cobra.Command, normally string) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.release, "on-release", "", "what becomes of the line when it is given back: hold, input, 0 or 1 (default "+normally+")")
+	choices(cmd, "on-release", "hold", "input", "0", "1")
 	flags.StringVar(&f.deadman, "deadman", "", "give it back if nothing is heard from this login for this `DURATION`; 0 takes that away")
 	flags.BoolVar(&f.stay, "stay", false, "stay until interrupted, then give the lines back")
 }
@@ -150,11 +151,13 @@ func (f *lineFlags) add(cmd *cobra.Command) {
 	f.cmd = cmd
 	flags := cmd.Flags()
 	flags.StringVar(&f.pull, "pull", "", "pull resistor: up, down, none (default: as it is)")
+	choices(cmd, "pull", "up", "down", "none")
 	flags.BoolVar(&f.low, "active-low", false, "1 is the low level; =false undoes it")
 }
 
 func (f *lineFlags) addDrive(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.drive, "drive", "", "push_pull, open_drain or open_source (default: as it is, at first push_pull)")
+	choices(cmd, "drive", "push_pull", "open_drain", "open_source")
 }
 
 func (f *lineFlags) addDebounce(cmd *cobra.Command) {

@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
 
@@ -61,6 +60,7 @@ end.`,
 	flags.StringVarP(&f.duty, "duty", "d", "", "part of it that is high: 25% or 0.25")
 	flags.StringVar(&f.pulse, "pulse", "", "or the `DURATION` that it is high: 1.5ms")
 	flags.StringVar(&f.mode, "mode", "", "auto, hardware or software (default auto)")
+	choices(cmd, "mode", "auto", "hardware", "software")
 	flags.BoolVar(&f.stop, "stop", false, "end it and drive the line to 0")
 	f.lines.cmd = cmd
 	flags.BoolVar(&f.lines.low, "active-low", false, "the duty is the time at the low level")
@@ -116,7 +116,7 @@ func hertz(s string) (float64, error) {
 		text, unit = n, 1e6
 	}
 	v, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
-	if err == nil && (v <= 0 || math.IsInf(v, 0) || math.IsNaN(v)) {
+	if err == nil && (v <= 0 || !finite(v*unit)) {
 		err = strconv.ErrRange
 	}
 	return v * unit, err

@@ -60,6 +60,7 @@ edge. Edges that were lost are counted. It ends with Ctrl-C.`,
 	until.add(cmd, "records")
 	flags := cmd.Flags()
 	flags.StringVar(&edge, "edge", "both", "rising, falling or both")
+	choices(cmd, "edge", "rising", "falling", "both")
 	flags.StringVar(&poll, "poll", "", "look at the levels every `DURATION` too, and tell what no edge has told")
 	flags.BoolVar(&log, "log", false, "a line an edge, on a terminal too")
 	return cmd

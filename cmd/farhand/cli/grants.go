@@ -23,7 +23,7 @@ type grantFlags struct {
 func (a *app) grants() *cobra.Command {
 	var f grantFlags
 	cmd := &cobra.Command{
-		Use:   "grants MACHINE",
+		Use:   "grants [MACHINE]",
 		Short: "Show and change what is allowed on a machine",
 		Long: `grants shows what you allow on a machine, what comes of it for each device, and the
 tokens that cover the machine. With flags it changes what you allow; that counts when
@@ -38,7 +38,7 @@ and a token can allow less than this, never more.`,
   farhand grants pi --add hardware_gpio,hardware_i2c --remove shell
   farhand grants pi --device 'serial:*' --device 'gpio:*;lines=GPIO17'
   farhand grants pi --all-devices --root /data/work`,
-		Args: between(1, 1, "one machine"),
+		Args: between(0, 1, "[MACHINE]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			edit, err := f.edit(cmd)
 			if err != nil {
@@ -49,11 +49,15 @@ and a token can allow less than this, never more.`,
 				return err
 			}
 			defer c.Close()
+			machine, err := a.machine(cmd.Context(), c, first(args...))
+			if err != nil {
+				return err
+			}
 			var g client.Grants
 			if edit == nil {
-				g, err = c.Grants(cmd.Context(), args[0])
+				g, err = c.Grants(cmd.Context(), machine)
 			} else {
-				g, err = c.EditApproval(cmd.Context(), args[0], edit)
+				g, err = c.EditApproval(cmd.Context(), machine, edit)
 			}
 			if err != nil {
 				return err

@@ -59,12 +59,12 @@ func isDevice(s string) bool {
 }
 
 // deviceName is the device as the machine takes it: 1 is i2c:1 where a bus is
-// meant.
+// meant, and usb-04b8:0202 is printer:usb-04b8:0202 where a printer is.
 func deviceName(family, s string) string {
 	switch {
 	case usbModel.MatchString(s):
 		return "usb:" + strings.ToLower(s)
-	case isDevice(s), strings.ContainsAny(s, ":/"):
+	case isDevice(s), strings.HasPrefix(s, "/"):
 		return s
 	}
 	return family + ":" + s

@@ -54,6 +54,7 @@ and quick are the two ways to ask, auto takes the one that is safer for each add
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&method, "method", "auto", "auto, quick or read")
+	choices(cmd, "method", "auto", "quick", "read")
 	flags.StringVar(&begin, "first", "", "begin at this `ADDRESS` (default 0x08)")
 	flags.StringVar(&end, "last", "", "end at this `ADDRESS` (default 0x77)")
 	return cmd

@@ -35,8 +35,9 @@ func (a *app) i2cSMBus() *cobra.Command {
 		Use:   "smbus [MACHINE] [DEVICE] ADDRESS PROTOCOL [COMMAND] [VALUE|DATA...]",
 		Short: "Do one SMBus transaction",
 		Long: `smbus does one SMBus transaction, for adapters that do no other and chips that want it.
-PROTOCOL is one of ` + strings.Join(all[:7], ", ") + `,
-` + strings.Join(all[7:], ", ") + `. COMMAND and
+PROTOCOL is one of ` + strings.Join(all[:5], ", ") + `,
+` + strings.Join(all[5:10], ", ") + `,
+` + strings.Join(all[10:], ", ") + `. COMMAND and
 VALUE are numbers, 0x for hexadecimal; DATA is bytes in hexadecimal.`,
 		Example: "  farhand i2c smbus pi i2c:1 0x48 read_word_data 0x00\n  farhand i2c smbus pi i2c:1 0x48 write_byte_data 0x01 0x60",
 		Args:    between(2, 64, "[MACHINE] [DEVICE] ADDRESS PROTOCOL [COMMAND] [VALUE|DATA...]"),

@@ -213,4 +213,5 @@ func (a *app) printStart() *cobra.Command {
 
 func addLocation(cmd *cobra.Command, location *string) {
 	cmd.Flags().StringVar(location, "location", "", "local, or printer for its own card (default local)")
+	choices(cmd, "location", "local", "printer")
 }

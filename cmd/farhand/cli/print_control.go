@@ -35,7 +35,7 @@ switched off, unless a job runs or --on-release hold was said.`,
 					text = "0"
 				}
 				v, err := strconv.ParseFloat(strings.TrimSuffix(text, "C"), 64)
-				if !ok || err != nil || name == "" {
+				if !ok || err != nil || !finite(v) || name == "" {
 					return usage("%q is not HEATER=CELSIUS, such as tool0=210", arg)
 				}
 				request.Targets[name] = v
@@ -69,6 +69,7 @@ switched off, unless a job runs or --on-release hold was said.`,
 		ValidArgsFunction: a.completeDevice("printer"),
 	}
 	cmd.Flags().StringVar(&request.OnRelease, "on-release", "", "what becomes of these heaters when the printer is given back: off or hold (default off)")
+	choices(cmd, "on-release", "off", "hold")
 	cmd.Flags().StringVar(&deadman, "deadman", "", "give it back if nothing is heard from this login for this `DURATION`")
 	return cmd
 }
@@ -130,11 +131,11 @@ It answers when the printer has taken the command: the head may still be on its 
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&home, "home", "", "home these `AXES`: all, xy, z")
-	flags.Float64Var(&by[0], "x", 0, "mm")
-	flags.Float64Var(&by[1], "y", 0, "mm")
-	flags.Float64Var(&by[2], "z", 0, "mm")
+	flags.Var((*decimal)(&by[0]), "x", "mm")
+	flags.Var((*decimal)(&by[1]), "y", "mm")
+	flags.Var((*decimal)(&by[2]), "z", "mm")
 	flags.BoolVar(&absolute, "to", false, "the numbers are coordinates, not distances")
-	flags.Float64Var(&speed, "speed", 0, "mm a minute (default: the slowest axis' own)")
+	flags.Var((*decimal)(&speed), "speed", "mm a minute (default: the slowest axis' own)")
 	return cmd
 }
 
@@ -178,7 +179,7 @@ them shows in farhand print watch --log. --bytes sends DATA to a USB printer por
 	}
 	form.addIn(cmd)
 	cmd.Flags().BoolVar(&raw, "bytes", false, "LINE is DATA: hexadecimal, @FILE, - or, with --text, text")
-	cmd.Flags().StringVar(&timeout, "timeout", "", "how long a USB port may take (default 10s)")
+	cmd.Flags().StringVar(&timeout, "timeout", "", "`DURATION` that a USB port may take (default 10s)")
 	return cmd
 }
 

@@ -10,13 +10,13 @@ import (
 
 func (a *app) release() *cobra.Command {
 	return &cobra.Command{
-		Use:   "release MACHINE DEVICE [LINE...]",
+		Use:   "release [MACHINE] DEVICE [LINE...]",
 		Short: "Give back a device, or lines of one, that this login keeps",
 		Long: `release gives back what this login keeps of a machine: a device that --hold kept, or
 lines that were set, all of them if none is named. What becomes of outputs is what was
 said when they were set.`,
 		Example: "  farhand release pi serial:usb-2341:0043-95530\n  farhand release pi gpio:bcm GPIO17",
-		Args:    between(1, 2+2*wire.MaxGPIOLines, "MACHINE DEVICE [LINE...]"),
+		Args:    between(1, 2+2*wire.MaxGPIOLines, "[MACHINE] DEVICE [LINE...]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var w words
 			if !isDevice(args[0]) {

@@ -65,13 +65,17 @@ func (f *modeFlags) addMode(cmd *cobra.Command) {
 	flags.IntVarP(&f.baud, "baud", "b", 115200, "bits a second, any rate that the port can do")
 	flags.IntVar(&f.bytesize, "bytesize", 8, "data bits, 5 to 8")
 	flags.StringVar(&f.parity, "parity", "none", "none, even, odd, mark or space")
-	flags.Float64Var(&f.stopbits, "stopbits", 1, "1, 1.5 or 2")
+	choices(cmd, "parity", "none", "even", "odd", "mark", "space")
+	f.stopbits = 1
+	flags.Var((*decimal)(&f.stopbits), "stopbits", "1, 1.5 or 2")
 	flags.BoolVar(&f.rtscts, "rtscts", false, "flow control by RTS and CTS")
 	flags.BoolVar(&f.xonxoff, "xonxoff", false, "flow control by XON and XOFF")
 	flags.BoolVar(&f.dsrdtr, "dsrdtr", false, "flow control by DSR and DTR")
 	flags.StringVar(&f.rs485, "rs485", "", "on: switch an RS-485 transceiver with RTS; off: don't")
+	choices(cmd, "rs485", "on", "off")
 	flags.BoolVar(&f.latency, "low-latency", false, "have the driver hand on every byte at once")
 	flags.StringVar(&f.reset, "reset-on-open", "", "on: reset the board by DTR and RTS when this opens the port; off: lower both at once (default: leave them up)")
+	choices(cmd, "reset-on-open", "on", "off")
 }
 
 // mode is what was asked for: a flag that was not given leaves the port as it is held.

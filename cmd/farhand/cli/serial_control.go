@@ -28,9 +28,11 @@ func (a *app) serialControl() *cobra.Command {
 			}
 			request := wire.SerialControl{Mode: set}
 			if request.DTR, err = onOff("dtr", dtr); err != nil {
+				choices(cmd, "dtr", "on", "off")
 				return err
 			}
 			if request.RTS, err = onOff("rts", rts); err != nil {
+				choices(cmd, "rts", "on", "off")
 				return err
 			}
 			if request.BreakSeconds, err = seconds("break", pause); err != nil {

@@ -90,6 +90,7 @@ x:DATA (send, and take what comes in meanwhile) and d:N (wait so many microsecon
 	flags.IntVar(&f.bits, "bits", 0, "bits of a word (default 8)")
 	flags.BoolVar(&f.lsb, "lsb-first", false, "the least significant bit comes first")
 	flags.StringVar(&f.cs, "cs", "", "chip select: low, high or none (default low)")
+	choices(cmd, "cs", "low", "high", "none")
 	flags.BoolVar(&f.threeway, "three-wire", false, "one wire for both directions")
 	flags.BoolVar(&f.split, "split", false, "what is longer than the driver's buffer may be sent in pieces, the chip deselected between")
 	return cmd

@@ -67,6 +67,7 @@ func (a *app) usbReport(action string) *cobra.Command {
 	f.addTimeout(cmd, "5s")
 	flags := cmd.Flags()
 	flags.StringVar(&report, "report", "", "input, output or feature (default: input to get, output to set)")
+	choices(cmd, "report", "input", "output", "feature")
 	flags.StringVar(&id, "id", "", "`NUMBER` of the report (default 0: not numbered)")
 	if set {
 		f.form.addIn(cmd)

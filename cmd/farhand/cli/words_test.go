@@ -30,6 +30,7 @@ func TestSplit(t *testing.T) {
 		{"gpio", "pi LED", 0, isLine, words{machine: "pi", rest: []string{"LED"}}},
 		{"gpio", "pi gpiochip1 4", 0, isLine, words{machine: "pi", device: "gpiochip1", rest: []string{"4"}}},
 		{"gpio", "pin 11", 0, isLine, words{rest: []string{"pin", "11"}}},
+		{"printer", "pi usb-04f9:2042-X1", 0, nil, words{machine: "pi", device: "printer:usb-04f9:2042-X1"}},
 		{"spi", "aa", 1, never, words{rest: []string{"aa"}}},
 	} {
 		got := split(c.family, strings.Fields(c.args), c.least, c.own)
