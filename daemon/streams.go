@@ -18,7 +18,11 @@ func caller(c *shim.Call) stream.Owner {
 	if c.Session == nil {
 		return stream.Owner{}
 	}
-	return stream.Owner{Session: c.Session.ID(), Holder: c.Session.Holder(), Owner: c.Session.Owner()}
+	by := stream.Owner{Session: c.Session.ID(), Holder: c.Session.Holder(), Owner: c.Session.Owner()}
+	if by.Owner != "" && c.Session.Policy().Set.Token == nil {
+		by.Holder = by.Owner // the owner's own login, which alone has no ceiling of a token
+	}
+	return by
 }
 
 // streamMethods steer streams, on any socket.
