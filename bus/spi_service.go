@@ -132,6 +132,12 @@ func checkClock(prefix string, speed, bits int) error {
 // spiSegments are the segments that a transfer asks for.
 func spiSegments(a wire.SPITransfer, s SPISettings) ([]spidev.Segment, error) {
 	asked := a.Segments
+	if len(a.Data) > 0 {
+		if len(a.Write) > 0 {
+			return nil, invalid("data", "is another name for write: give either")
+		}
+		a.Write, a.FullDuplex = a.Data, a.FullDuplex || a.Read == 0
+	}
 	switch {
 	case len(asked) > 0 && (len(a.Write) > 0 || a.Read != 0 || a.FullDuplex):
 		return nil, invalid("segments", "take the place of write, read and full_duplex: give either")

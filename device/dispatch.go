@@ -78,6 +78,11 @@ func (d *Dispatcher) Effect(name, op string) Effect {
 // succeeds, until RELEASE, the end of the session or idleness.
 func (d *Dispatcher) Do(ctx context.Context, c Caller, op wire.HardwareOp) (wire.HardwareResult, Trace, error) {
 	trace := Trace{Op: op.Op, Effect: Mutating}
+	if op.Device == "" || op.Op == "" {
+		return wire.HardwareResult{}, trace, wire.Errorf(wire.InvalidArgument, "a device and an operation on it must be named").
+			With("hint", `{"device":"gpio:pinctrl-bcm2711","op":"GPIO_GET","args":{"line":17}}; HARDWARE_LIST_REQUEST lists the devices`)
+	}
+	op.Args = wire.CanonicalArgs(op.Op, op.Args)
 	desc, service, err := d.reg.find(ctx, op.Device)
 	if err != nil {
 		return wire.HardwareResult{}, trace, err

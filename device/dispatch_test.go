@@ -51,6 +51,11 @@ func TestDo(t *testing.T) {
 	if n := h.Leases().Held("s"); n != 0 {
 		t.Errorf("a failed operation holds %d devices", n)
 	}
+	for _, op := range []wire.HardwareOp{{}, {Device: "alias"}, {Op: "NOP"}} {
+		if _, _, err := h.Do(t.Context(), Caller{Session: "s"}, op); !errors.Is(err, wire.InvalidArgument) {
+			t.Errorf("%+v: %v", op, err)
+		}
+	}
 	if id := h.CanonicalID("alias"); id != "serial:a" {
 		t.Errorf("alias is %s", id)
 	}

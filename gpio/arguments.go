@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"farhand/wire"
@@ -94,6 +95,8 @@ func decodeSet(args json.RawMessage) (wire.GPIOSet, error) {
 			var v wire.GPIOLevel
 			a.Value = &v
 			return v.UnmarshalJSON(raw)
+		case "values":
+			return json.Unmarshal(raw, &a.Values)
 		case "on_release":
 			return a.OnRelease.UnmarshalJSON(raw)
 		case "deadman_seconds":
@@ -112,6 +115,12 @@ func levels(a wire.GPIOSet) ([]int, error) {
 	all, err := together(a.GPIOSelect)
 	if err != nil {
 		return nil, err
+	}
+	if a.Values != nil {
+		if all.Levels != nil || a.Value != nil || len(a.Values) != len(all.Names) {
+			return nil, invalid("values", "must be one for each line, and stand alone").(*wire.Error).With("hint", `{"lines":[17,18],"values":[1,0]}`)
+		}
+		all.Levels = a.Values
 	}
 	if all.Levels == nil && a.Value == nil {
 		return nil, invalid("value", "must be 0 or 1").(*wire.Error).With("hint", `{"line":17,"value":1} or {"lines":{"17":1,"18":0}}`)
@@ -185,7 +194,7 @@ func pull(pull, bias string) (*Pull, error) {
 	if word == "" {
 		word, field = bias, "bias"
 	}
-	switch word {
+	switch word = plain(word); word {
 	case "":
 		return nil, nil
 	case "disabled", "off":
@@ -203,11 +212,14 @@ func pull(pull, bias string) (*Pull, error) {
 	return &p, nil
 }
 
+// plain is a word as those of the wire are written.
+func plain(word string) string { return strings.ReplaceAll(strings.ToLower(word), "-", "_") }
+
 func drive(word string) (*Drive, error) {
 	if word == "" {
 		return nil, nil
 	}
-	i := slices.Index(drives, word)
+	i := slices.Index(drives, plain(word))
 	if i < 0 {
 		return nil, invalid("drive", "must be push_pull, open_drain or open_source")
 	}

@@ -101,6 +101,27 @@ func TestNames(t *testing.T) {
 	}
 }
 
+// TestValues sets lines by lists of levels.
+func TestValues(t *testing.T) {
+	x := newRig(t, gpio.ServiceOptions{})
+	for args, want := range map[string][]int{
+		`{"lines":[5,6],"values":[1,0]}`:                           {1, 0},
+		`{"lines":[{"line":5,"value":0},{"line":6,"value":true}]}`: {0, 1},
+	} {
+		x.Do("s", bcm, wire.OpGPIOSet, args)
+		if got := []int{x.chip.Level(5), x.chip.Level(6)}; !slices.Equal(got, want) {
+			t.Errorf("%s leaves %v", args, got)
+		}
+	}
+	for _, args := range []string{`{"lines":[5,6],"values":[1]}`, `{"lines":{"5":1},"values":[1]}`, `{"line":5,"value":1,"values":[1]}`, `{"values":[1]}`, `{"lines":[5],"values":[]}`} {
+		x.Fails(wire.InvalidArgument, "s", bcm, wire.OpGPIOSet, args)
+	}
+	r := x.Do("s", bcm, wire.OpGPIOConfigure, `{"lines":[6],"direction":"out","drive":"Open-Drain","pull":"pull-up"}`).(wire.GPIOConfigured)
+	if r.Lines[0].Drive != "open_drain" || r.Lines[0].Pull != "up" {
+		t.Errorf("%+v", r)
+	}
+}
+
 func TestAmbiguousName(t *testing.T) {
 	chip := gpiosim.New("gpiochip0", "pinctrl-bcm2711", []string{"LED", "LED", "0", "x"})
 	x := newRigOn(t, gpiosim.NewBench(chip), newTree(t), gpio.ServiceOptions{})

@@ -101,7 +101,7 @@ func (p *Policy) Line(id, op string, names []string) error {
 }
 
 func covers(d wire.DeviceGrant, id, op string) bool {
-	return fnmatch.Match(d.Pattern, id) && (op == "" || d.Ops == nil || slices.Contains(*d.Ops, op))
+	return fnmatch.Match(d.Pattern, id) && (op == "" || d.Ops == nil || slices.ContainsFunc(*d.Ops, func(pattern string) bool { return fnmatch.Match(pattern, op) }))
 }
 
 func refuseOp(err *wire.Error, op string) error {

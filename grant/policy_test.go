@@ -55,6 +55,8 @@ func TestDevice(t *testing.T) {
 		"glob doesn't":        {granted(wire.DeviceGrant{Pattern: "serial:usb-2341:*"}), "serial:usb-1a86:7523", "SERIAL_READ", true, false},
 		"case counts":         {granted(wire.DeviceGrant{Pattern: "SERIAL:*"}), "serial:x", "SERIAL_READ", true, false},
 		"op named":            {granted(wire.DeviceGrant{Pattern: "*", Ops: ops("SERIAL_READ")}), "serial:x", "SERIAL_READ", false, false},
+		"ops by pattern":      {granted(wire.DeviceGrant{Pattern: "*", Ops: ops("I2C_*", "SERIAL_R*")}), "serial:x", "SERIAL_READ", false, false},
+		"not by the pattern":  {granted(wire.DeviceGrant{Pattern: "*", Ops: ops("SERIAL_R*")}), "serial:x", "SERIAL_WRITE", true, false},
 		"op not named":        {granted(wire.DeviceGrant{Pattern: "*", Ops: ops("SERIAL_READ")}), "serial:x", "SERIAL_WRITE", true, false},
 		"no op named at all":  {granted(wire.DeviceGrant{Pattern: "*", Ops: ops()}), "serial:x", "SERIAL_READ", true, false},
 		"seen all the same":   {granted(wire.DeviceGrant{Pattern: "*", Ops: ops()}), "serial:x", "", false, false},

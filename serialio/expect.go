@@ -76,6 +76,12 @@ func oneStep(w wire.SerialStep) (s step, err error) {
 }
 
 func (o *operation) expect(a wire.SerialExpect) (wire.SerialExpected, error) {
+	if short := (wire.SerialStep{Send: a.Send, SendText: a.SendText, Expect: a.Expect, TimeoutSeconds: a.TimeoutSeconds}); len(short.Send) > 0 || short.SendText != "" || len(short.Expect) > 0 {
+		if len(a.Steps) > 0 {
+			return wire.SerialExpected{}, invalid("steps", "take the place of send, send_text and expect: give either")
+		}
+		a.Steps = []wire.SerialStep{short}
+	}
 	list, err := steps(a.Steps)
 	if err != nil {
 		return wire.SerialExpected{}, err

@@ -2,6 +2,7 @@ package serialio
 
 import (
 	"fmt"
+	"strings"
 
 	"go.bug.st/serial"
 
@@ -63,7 +64,7 @@ func (m Mode) with(w *wire.SerialMode) (Mode, error) {
 		m.DataBits = *w.Bytesize
 	}
 	if w.Parity != nil {
-		p, ok := parities()[*w.Parity]
+		p, ok := parities()[strings.ToLower(*w.Parity)]
 		if !ok {
 			return m, invalid("mode.parity", "must be none, even, odd, mark or space, not %.20q", *w.Parity)
 		}
@@ -146,6 +147,8 @@ func parities() map[string]serial.Parity {
 	return map[string]serial.Parity{
 		"none": serial.NoParity, "even": serial.EvenParity, "odd": serial.OddParity,
 		"mark": serial.MarkParity, "space": serial.SpaceParity,
+		"n": serial.NoParity, "e": serial.EvenParity, "o": serial.OddParity,
+		"m": serial.MarkParity, "s": serial.SpaceParity,
 	}
 }
 

@@ -128,17 +128,23 @@ func (o *operation) port(w *wire.SerialMode) (*Port, error) {
 			s.drop(err) // opening it anew says who has it
 		}
 	}
-	mode := DefaultMode()
+	mode, wait := DefaultMode(), DefaultTimeout
 	if s != nil && (o.r.Lease.Held() || s.followed()) {
-		mode = s.mode
+		mode, wait = s.mode, s.wait
 	}
 	mode, err := mode.with(w)
 	if err != nil {
 		return nil, err
 	}
+	if w != nil && w.TimeoutSeconds != nil {
+		if wait, err = timeout("mode.timeout_seconds", new(min(*w.TimeoutSeconds, MaxTimeout.Seconds())), 0); err != nil {
+			return nil, err
+		}
+	}
 	if s == nil {
 		s = newState(o.r.Lease)
 	}
+	s.wait = wait
 	if s.port == nil {
 		p, err := OpenWith(o.ctx, o.r.Device.Node, mode, resetChoice(w))
 		if err != nil {
@@ -226,11 +232,23 @@ func (o *operation) read(a wire.SerialRead) (wire.SerialData, error) {
 	if err != nil {
 		return wire.SerialData{}, err
 	}
-	p, err := o.port(a.Mode)
+	p, err := o.portToRead(a.Mode, a.TimeoutSeconds, &opts)
 	if err != nil {
 		return wire.SerialData{}, err
 	}
 	return o.readFrom(p, opts)
+}
+
+// portToRead is port, for a read that may leave its time to the mode.
+func (o *operation) portToRead(w *wire.SerialMode, seconds *float64, opts *ReadOptions) (*Port, error) {
+	p, err := o.port(w)
+	if err != nil {
+		return nil, err
+	}
+	if s, ok := o.r.Lease.State().(*state); ok && seconds == nil {
+		opts.Timeout = s.wait
+	}
+	return p, nil
 }
 
 func (o *operation) readFrom(p *Port, opts ReadOptions) (wire.SerialData, error) {
@@ -257,7 +275,7 @@ func (o *operation) transact(a wire.SerialTransact) (wire.SerialData, error) {
 	if err := checkSize("data", len(a.Data)); err != nil {
 		return wire.SerialData{}, err
 	}
-	p, err := o.port(a.Mode)
+	p, err := o.portToRead(a.Mode, a.TimeoutSeconds, &opts)
 	if err != nil {
 		return wire.SerialData{}, err
 	}

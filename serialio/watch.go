@@ -20,8 +20,9 @@ const ReasonShared = "port_shared"
 // state is what a lease has: its port, and the goroutines that feed streams
 // from it. Only who has the lease's turn touches it, and its end.
 type state struct {
-	port *Port // nil after it failed
-	mode Mode  // how it was set last
+	port *Port         // nil after it failed
+	mode Mode          // how it was set last
+	wait time.Duration // of reads that name no time
 
 	lease  context.Context
 	ctx    context.Context // ends with the lease, or drop

@@ -236,6 +236,9 @@ const (
 // asked for are read. With FullDuplex, what comes in while writing is the
 // answer. Segments, in their place, are any sequence.
 type SPITransfer struct {
+	// Data is another way to say what the bus always does: it is Write, with
+	// FullDuplex unless Read says how much comes after it.
+	Data       BusData      `json:"data,omitempty"`
 	Write      BusData      `json:"write,omitempty"`
 	Read       int          `json:"read,omitempty"` // bytes
 	FullDuplex bool         `json:"full_duplex,omitempty"`

@@ -63,9 +63,9 @@ type GPIOLevel int
 // UnmarshalJSON reads one of them.
 func (v *GPIOLevel) UnmarshalJSON(b []byte) error {
 	switch strings.ToLower(strings.Trim(string(bytes.TrimSpace(b)), `"`)) {
-	case "0", "false", "low", "off":
+	case "0", "0.0", "false", "low", "off":
 		*v = 0
-	case "1", "true", "high", "on":
+	case "1", "1.0", "true", "high", "on":
 		*v = 1
 	default:
 		return errors.New("a level must be 0 or 1")
@@ -73,8 +73,9 @@ func (v *GPIOLevel) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// GPIOLines is a list of lines. It reads a single one as well, and an object
-// that gives each line a level, in the object's order.
+// GPIOLines is a list of lines. It reads a single one as well, an object that
+// gives each line a level, in the object's order, and a list of {line, value} as
+// results have it.
 type GPIOLines struct {
 	Names  []GPIOLine
 	Levels []GPIOLevel // as many as Names, or nil
@@ -86,6 +87,24 @@ func (l *GPIOLines) UnmarshalJSON(b []byte) error {
 	b = bytes.TrimSpace(b)
 	switch {
 	case len(b) == 0 || bytes.Equal(b, []byte("null")):
+		return nil
+	case b[0] == '[' && bytes.HasPrefix(bytes.TrimSpace(b[1:]), []byte("{")):
+		var list []struct {
+			Line  GPIOLine   `json:"line"`
+			Value *GPIOLevel `json:"value"`
+		}
+		if err := json.Unmarshal(b, &list); err != nil {
+			return err
+		}
+		for i, e := range list {
+			if e.Line == "" || (e.Value == nil) != (list[0].Value == nil) {
+				return fmt.Errorf("entry %d: a line, and a value in all or none, must be there", i)
+			}
+			l.Names = append(l.Names, e.Line)
+			if e.Value != nil {
+				l.Levels = append(l.Levels, *e.Value)
+			}
+		}
 		return nil
 	case b[0] == '[':
 		return json.Unmarshal(b, &l.Names)
@@ -185,11 +204,13 @@ type GPIOEnd struct {
 type GPIOGet struct{ GPIOSelect }
 
 // GPIOSet is the args of GPIO_SET: {"line":17,"value":1},
-// {"lines":{"17":1,"GPIO18":0}} or {"lines":[17,18],"value":1}. All lines that
-// belong to one request of the kernel change at once.
+// {"lines":{"17":1,"GPIO18":0}}, {"lines":[17,18],"value":1} or
+// {"lines":[17,18],"values":[1,0]}. All lines that belong to one request of the
+// kernel change at once.
 type GPIOSet struct {
 	GPIOSelect
-	Value *GPIOLevel `json:"value,omitempty"` // of each line that has none of its own
+	Value  *GPIOLevel  `json:"value,omitempty"`  // of each line that has none of its own
+	Values []GPIOLevel `json:"values,omitempty"` // of each line in turn
 	GPIOEnd
 }
 

@@ -20,11 +20,14 @@ const (
 type SerialMode struct {
 	Baudrate *int     `json:"baudrate,omitempty"` // any rate in bit/s; the kernel's own is reported back
 	Bytesize *int     `json:"bytesize,omitempty"` // 5 to 8
-	Parity   *string  `json:"parity,omitempty"`   // none, even, odd, mark, space
+	Parity   *string  `json:"parity,omitempty"`   // none, even, odd, mark, space, or their first letters
 	Stopbits *float64 `json:"stopbits,omitempty"` // 1, 1.5, 2
 	RTSCTS   *bool    `json:"rtscts,omitempty"`
 	DSRDTR   *bool    `json:"dsrdtr,omitempty"`
 	XONXOFF  *bool    `json:"xonxoff,omitempty"`
+	// TimeoutSeconds is how long SERIAL_READ and SERIAL_TRANSACT wait that name
+	// no time of their own; at first 1. More than 25 is 25.
+	TimeoutSeconds *float64 `json:"timeout_seconds,omitempty"`
 	// LowLatency has the driver hand on every byte at once instead of
 	// gathering (ASYNC_LOW_LATENCY); false leaves the port as it was found.
 	LowLatency *bool        `json:"low_latency,omitempty"`
@@ -177,10 +180,15 @@ type SerialMatch struct {
 
 // SerialExpect is the args of SERIAL_EXPECT: a dialogue, step by step.
 type SerialExpect struct {
-	Steps          []SerialStep `json:"steps"`                     // 1 to 32
+	Steps          []SerialStep `json:"steps,omitempty"`           // 1 to 32
 	TimeoutSeconds *float64     `json:"timeout_seconds,omitempty"` // for all of it, at most 25; default 25
 	Flush          bool         `json:"flush,omitempty"`           // drop what was waiting before the first step
 	Mode           *SerialMode  `json:"mode,omitempty"`
+
+	// The short form of a single step, in the place of Steps.
+	Send     []byte         `json:"send,omitempty"`
+	SendText string         `json:"send_text,omitempty"`
+	Expect   SerialPatterns `json:"expect,omitempty"`
 }
 
 // SerialStep sends something, waits for something, or both in this order.

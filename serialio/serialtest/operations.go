@@ -159,6 +159,20 @@ func testModeAndLease(t *testing.T, l Line) {
 	if b := d.baud(t, "a", false); b != 115200 {
 		t.Errorf("after RELEASE the port has %d baud", b)
 	}
+
+	// A read without a time of its own waits as long as the lease's mode says.
+	d.write(t, "a", "x", &wire.SerialMode{TimeoutSeconds: seconds(0)}, true)
+	d.far(t, "x")
+	began := time.Now()
+	for _, op := range []string{wire.OpSerialRead, wire.OpSerialTransact} {
+		r, tr, err := d.try(t, "a", op, map[string]any{}, false)
+		if got := must[wire.SerialData](t, r, tr, err); !got.TimedOut {
+			t.Errorf("%s of nothing gives %+v", op, got)
+		}
+	}
+	if waited := time.Since(began); waited >= serialio.DefaultTimeout {
+		t.Errorf("reads without a time of their own took %v", waited)
+	}
 }
 
 func near(got, want int) bool { return got > want*95/100 && got < want*105/100 }
@@ -265,6 +279,8 @@ func testRefusedArguments(t *testing.T, l Line) {
 		{wire.OpSerialRead, `{"mode":{"rs485":{"delay_after_send_ms":101}}}`, wire.InvalidArgument},
 		{wire.OpSerialRead, `{"mode":{"rs485":{},"rtscts":true}}`, wire.InvalidArgument},
 		{wire.OpSerialExpect, `{}`, wire.InvalidArgument},
+		{wire.OpSerialExpect, `{"send":"eA==","steps":[{"expect":"a"}]}`, wire.InvalidArgument},
+		{wire.OpSerialRead, `{"mode":{"timeout_seconds":-1}}`, wire.InvalidArgument},
 		{wire.OpSerialExpect, `{"steps":[{}]}`, wire.InvalidArgument},
 		{wire.OpSerialExpect, `{"steps":[{"send":"eA==","send_text":"x"}]}`, wire.InvalidArgument},
 		{wire.OpSerialExpect, `{"steps":[{"expect":["a",7]}]}`, wire.InvalidArgument},
