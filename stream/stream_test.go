@@ -207,7 +207,11 @@ func TestAttachReplays(t *testing.T) {
 			{Stream: s.ID(), From: from(14)}, {Stream: s.ID(), From: from(-1)}, {Stream: s.ID(), Credit: -1},
 			{Stream: s.ID(), Credit: wire.MaxStreamCredit + 1},
 		} {
-			if _, _, err := h.Attach(r, alice, late); !errors.Is(err, wire.InvalidArgument) {
+			field := "credit"
+			if r.From != nil {
+				field = "from"
+			}
+			if _, _, err := h.Attach(r, alice, late); !errors.Is(err, wire.InvalidArgument) || wire.AsError(err).Details["field"] != field {
 				t.Errorf("%+v: %v", r, err)
 			}
 		}

@@ -170,9 +170,13 @@ func testUploadRenamed(t *testing.T, r *Rig) {
 func testUploadNothing(t *testing.T, r *Rig) {
 	opens := r.Files.Opens()
 	Code(t, r, session, wire.OpPrinterUpload, wire.PrinterUpload{Path: "absent.gcode"}, wire.PathNotFound)
-	Code(t, r, session, wire.OpPrinterUpload, wire.PrinterUpload{}, wire.InvalidArgument)
-	Code(t, r, session, wire.OpPrinterUpload, wire.PrinterUpload{Path: "x.gcode", Location: "moon"}, wire.InvalidArgument)
-	Code(t, r, session, wire.OpPrinterUpload, wire.PrinterUpload{Path: "x.gcode", Folder: "../.."}, wire.InvalidArgument)
+	for field, args := range map[string]wire.PrinterUpload{
+		"path": {}, "location": {Path: "x.gcode", Location: "moon"}, "folder": {Path: "x.gcode", Folder: "../.."},
+	} {
+		if e := Code(t, r, session, wire.OpPrinterUpload, args, wire.InvalidArgument); e.Details["field"] != field {
+			t.Errorf("%+v: the details are %v, want the field %s", args, e.Details, field)
+		}
+	}
 	if n := r.Files.Opens(); n != opens {
 		t.Errorf("%d files were opened", n-opens)
 	}
