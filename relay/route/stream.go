@@ -230,15 +230,42 @@ func (op *operator) lookAgain(at scope) {
 }
 
 // lookAgain tells it to those who may have streams on this socket, which is new:
-// what was sent on the one before may be lost.
+// what was sent on the one before may be lost. A machine that is back brings its
+// sessions back when somebody asks for something in them, so those who have
+// streams in one without a socket are told too: a device that was started anew
+// has none of them any more, and nothing else would say so.
 func (d *device) lookAgain() {
 	if !d.granted.Has(wire.Streams) {
 		return
 	}
-	at := d.scope()
-	for _, op := range d.sock.srv.listeners.all(func(op *operator) bool { return op.streamed.Load() && op.listensTo(d) }) {
+	listeners, at := &d.sock.srv.listeners, d.scope()
+	for _, op := range listeners.all(func(op *operator) bool { return op.streamed.Load() && op.listensTo(d) }) {
 		op.lookAgain(at)
 	}
+	if d.session != nil {
+		return
+	}
+	for _, ses := range d.machine.stranded(time.Now()) {
+		rec := ses.rec
+		for _, op := range listeners.all(func(op *operator) bool {
+			return op.streamed.Load() && op.who.Owner == rec.Owner && op.who.Holder == rec.Holder
+		}) {
+			op.lookAgain(scope{session: rec.ID})
+		}
+	}
+}
+
+// stranded are the machine's sessions that had a stream of late and have no socket.
+func (m *machine) stranded(now time.Time) []*session {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var all []*session
+	for _, ses := range m.sessions {
+		if ses.streaming(now) && ses.conn() == nil {
+			all = append(all, ses)
+		}
+	}
+	return all
 }
 
 // streaming says whether a stream of the session showed life of late.
