@@ -250,7 +250,9 @@ func nodeOf(t testing.TB, sysfs string) string {
 }
 
 // GadgetTTY is the device's end of its n-th ACM function, from 0:
-// "/dev/ttyGS0". It stays while the device is out.
+// "/dev/ttyGS0". It stays while the device is out. Writing to it in the moment of
+// Unplug is a race in the kernel's gadget driver that can end the guest: a test
+// that does so often has to keep the two apart.
 func (u *USB) GadgetTTY(n int) string {
 	u.t.Helper()
 	return "/dev/ttyGS" + read(u.t, filepath.Join(u.nth("acm", n), "port_num"))

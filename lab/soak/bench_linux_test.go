@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"os"
 	"runtime"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -183,15 +182,25 @@ func look(t *testing.T) state {
 
 func ended(i stream.Info) bool { return i.Ended != "" }
 
-// echo answers on the device's end of the serial port with what it gets. The
-// port hangs up whenever the device is pulled out, and is opened anew.
-func echo(t *testing.T, node string) {
+// far is the device's end of the serial port, which answers with what it gets.
+type far struct {
+	node string
+	// pulling keeps it from writing while the device is pulled out: the gadget's
+	// driver reads what it has just let go of then (u_serial of Linux 7.3.4,
+	// gs_write), and the guest dies. It is no fault of the host's end.
+	pulling sync.Mutex
+}
+
+// echo starts the device's end. The port hangs up whenever the device is pulled
+// out, and is opened anew.
+func echo(t *testing.T, node string) *far {
 	t.Helper()
+	e := &far{node: node}
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {
 		for ctx.Err() == nil {
-			if err := echoOnce(ctx, node); err != nil && !strings.Contains(err.Error(), "input/output error") {
+			if err := e.once(ctx); err != nil && !errors.Is(err, unix.EIO) {
 				t.Errorf("the device's end: %v", err)
 				return
 			}
@@ -201,10 +210,11 @@ func echo(t *testing.T, node string) {
 		cancel()
 		running.Wait()
 	})
+	return e
 }
 
-func echoOnce(ctx context.Context, node string) error {
-	f, err := os.OpenFile(node, os.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK, 0)
+func (e *far) once(ctx context.Context) error {
+	f, err := os.OpenFile(e.node, os.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return err
 	}
@@ -219,10 +229,27 @@ func echoOnce(ctx context.Context, node string) error {
 		if err != nil || n == 0 {
 			return nil // it hung up, or is closed
 		}
-		if _, err := f.Write(b[:n]); err != nil {
+		if e.write(f, b[:n]) != nil {
 			return nil
 		}
 	}
+}
+
+func (e *far) write(f *os.File, b []byte) error {
+	e.pulling.Lock()
+	defer e.pulling.Unlock()
+	if err := f.SetWriteDeadline(time.Now().Add(time.Second)); err != nil {
+		return err
+	}
+	_, err := f.Write(b)
+	return err
+}
+
+// unplug pulls the device out while the far end is not writing.
+func (e *far) unplug(device *guest.USB) {
+	e.pulling.Lock()
+	defer e.pulling.Unlock()
+	device.Unplug()
 }
 
 // raw makes a terminal carry bytes as they are.

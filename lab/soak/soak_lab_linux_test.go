@@ -32,7 +32,7 @@ func TestLabPlugAndUnplug(t *testing.T) {
 	total := cycles(t)
 	leak.Check(t)
 	device := guest.Gadget(t, guest.ACM(), guest.Loopback(), guest.SerialNumber("SOAK"))
-	echo(t, device.GadgetTTY(0))
+	end := echo(t, device.GadgetTTY(0))
 	b := newBench(t)
 	sessions := []*session{
 		b.start("talker", serialID, talk),
@@ -54,7 +54,7 @@ func TestLabPlugAndUnplug(t *testing.T) {
 		if t.Failed() {
 			return
 		}
-		device.Unplug() // in the middle of what the sessions do
+		end.unplug(device) // in the middle of what the sessions do
 		b.waitGone(told)
 		if (i+1)%fifth == 0 {
 			states = append(states, b.settle())
