@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -103,12 +102,9 @@ func run[A, R any](o *operation, fn func(A) (R, error)) (any, error) {
 	return result, nil
 }
 
-// tag adds the device and the operation to a copy of an error: the cause of a
-// lease's end belongs to all of its operations.
+// tag adds the device and the operation to an error's details.
 func tag(err error, r *device.Request) error {
-	e := *wire.AsError(err)
-	e.Details = maps.Clone(e.Details)
-	return e.With("device", r.Device.ID).With("op", r.Op)
+	return wire.AsError(err).With("device", r.Device.ID).With("op", r.Op)
 }
 
 func decode[A any](op string, args json.RawMessage) (A, error) {

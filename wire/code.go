@@ -3,6 +3,7 @@ package wire
 import (
 	"errors"
 	"fmt"
+	"maps"
 )
 
 // Code is an error code as it stands in ERROR.payload.code. A Code is itself an
@@ -110,12 +111,15 @@ func (e *Error) With(key string, value any) *Error {
 	return e
 }
 
-// AsError turns any error into what is put on the wire: an *Error in its chain
-// as it stands, a Code in its chain with the error's text, and anything else as
-// INTERNAL_ERROR.
+// AsError turns any error into what is put on the wire: a copy of an *Error in
+// its chain, a Code in its chain with the error's text, and anything else as
+// INTERNAL_ERROR. The answer is the caller's to add details to: the error itself
+// may be the cause of many contexts' end.
 func AsError(err error) *Error {
 	if e, ok := errors.AsType[*Error](err); ok {
-		return e
+		own := *e
+		own.Details = maps.Clone(e.Details)
+		return &own
 	}
 	if c, ok := errors.AsType[Code](err); ok {
 		return &Error{Code: c, Message: err.Error()}
@@ -128,5 +132,11 @@ func CodeOf(err error) Code {
 	if err == nil {
 		return ""
 	}
-	return AsError(err).Code
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e.Code
+	}
+	if c, ok := errors.AsType[Code](err); ok {
+		return c
+	}
+	return InternalError
 }

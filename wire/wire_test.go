@@ -443,3 +443,13 @@ func FuzzDecodeFileStat(f *testing.F) {
 		}
 	})
 }
+
+// A cause ends many contexts at once: what is added to it for one caller is that
+// caller's alone.
+func TestAsErrorIsTheCallersOwn(t *testing.T) {
+	cause := Errorf(HardwareNotGranted, "revoked").With("reason", "grant_revoked")
+	own := AsError(fmt.Errorf("GPIO_SET: %w", cause)).With("device", "gpio:x")
+	if len(cause.Details) != 1 || len(own.Details) != 2 || own.Code != cause.Code || own.Details["reason"] != "grant_revoked" {
+		t.Errorf("the cause has %v, the caller's %v", cause.Details, own.Details)
+	}
+}
