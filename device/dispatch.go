@@ -170,7 +170,9 @@ func (d *Dispatcher) run(ctx context.Context, r *Request, s Service, parts []Par
 		for _, f := range slices.Backward(ends) {
 			f(hold)
 		}
+		ends = nil
 	}
+	defer end(false) // also of a service that panics
 	holder := Holder{Session: r.Caller.Session, ID: r.Caller.Holder, Name: r.Caller.Name}
 	opCtx := ctx
 	for n, i := range order {
@@ -180,7 +182,6 @@ func (d *Dispatcher) run(ctx context.Context, r *Request, s Service, parts []Par
 		}
 		lease, next, done, err := d.leases.Begin(opCtx, Key{r.Device.ID, parts[i].Key}, r.Op, holder, parts[i].names()...)
 		if err != nil {
-			end(false)
 			return nil, err
 		}
 		leases[i], opCtx, ends = lease, next, append(ends, done)

@@ -172,3 +172,20 @@ func TestGoneIsNoticed(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A service that panics has its device no longer: the caller's reader recovers,
+// and whoever comes next must not wait for the operation that never ended.
+func TestAPanicGivesTheDeviceBack(t *testing.T) {
+	h := newHouse(t)
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("the panic is swallowed")
+			}
+		}()
+		h.do(t, "s", "PANIC", true)
+	}()
+	if _, _, err := h.do(t, "other", "NOP", false); err != nil {
+		t.Error(err)
+	}
+}

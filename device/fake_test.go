@@ -95,7 +95,7 @@ func (c *counter) closes() int {
 }
 
 // desk is a service: WAIT waits for its context or to be let go, FAIL fails,
-// GONE finds the device gone, NOP does nothing.
+// GONE finds the device gone, PANIC panics, NOP does nothing.
 type desk struct {
 	started chan string // the session's name for it, if not nil
 	goOn    chan struct{}
@@ -103,7 +103,7 @@ type desk struct {
 }
 
 func (d *desk) Ops() map[string]Effect {
-	return map[string]Effect{"WAIT": Mutating, "FAIL": Mutating, "GONE": Mutating, "NOP": ReadOnly}
+	return map[string]Effect{"WAIT": Mutating, "FAIL": Mutating, "GONE": Mutating, "PANIC": Mutating, "NOP": ReadOnly}
 }
 
 var errBroken = errors.New("broken")
@@ -126,6 +126,8 @@ func (d *desk) Do(ctx context.Context, r *Request) (any, error) {
 		}
 	case "FAIL":
 		return nil, errBroken
+	case "PANIC":
+		panic("a bug")
 	case "GONE":
 		return nil, wire.Errorf(wire.DeviceGone, "pulled")
 	}
