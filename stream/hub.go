@@ -23,6 +23,10 @@ const (
 	DefaultIdle   = 300 * time.Second
 )
 
+// maxPast bounds the ended streams that can still be fetched: a session that
+// opens and ends streams as fast as it can makes many of next to nothing.
+const maxPast = 1024
+
 // HubOptions are the bounds of a Hub.
 type HubOptions struct {
 	// Memory bounds the rings of all streams together, in bytes. 0 means
@@ -133,6 +137,9 @@ func (h *Hub) ended(s *Stream) {
 	if h.streams[s.id] == s {
 		h.reserve -= s.opts.Ring
 		h.past = append(h.past, s)
+		if len(h.past) > maxPast {
+			h.forget(h.past[0])
+		}
 		s.mu.Lock()
 		s.expiry.Stop()
 		s.expiry = time.AfterFunc(h.opts.Retain, func() {
@@ -212,8 +219,6 @@ func (h *Hub) Attach(r wire.StreamAttach, by Owner, out Outlet) (wire.StreamAtta
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.detach()
-	s.tended = time.Now()
 	a := wire.StreamAttached{Stream: s.id, Oldest: s.ring.oldest(), Next: s.ring.next()}
 	from := a.Oldest
 	if r.From != nil {
@@ -223,6 +228,8 @@ func (h *Hub) Attach(r wire.StreamAttach, by Owner, out Outlet) (wire.StreamAtta
 		}
 		from = *r.From
 	}
+	s.detach()
+	s.tended = time.Now()
 	return a, func() { h.attach(s, out, from, credit) }, nil
 }
 

@@ -492,3 +492,38 @@ func TestReasons(t *testing.T) {
 		}
 	}
 }
+
+// Streams that ended empty cost next to nothing, but a session can make very many.
+func TestEndedStreamsAreFew(t *testing.T) {
+	h := NewHub(HubOptions{})
+	defer h.Close()
+	first := open(t, h, Options{Owner: alice})
+	first.End("done", nil)
+	for range maxPast {
+		open(t, h, Options{Owner: alice}).End("done", nil)
+	}
+	if n := len(h.all()); n != maxPast {
+		t.Errorf("%d streams are kept, want %d", n, maxPast)
+	}
+	if _, _, err := h.Attach(wire.StreamAttach{Stream: first.ID()}, alice, newOutlet(t, "r")); !errors.Is(err, wire.StreamNotFound) {
+		t.Errorf("the oldest is still there: %v", err)
+	}
+}
+
+func TestARefusedAttachTakesNothingAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := NewHub(HubOptions{})
+		defer h.Close()
+		s := open(t, h, Options{Owner: alice})
+		o := newOutlet(t, "r1")
+		h.Begin(s.ID(), o)
+		if _, _, err := h.Attach(wire.StreamAttach{Stream: s.ID(), From: from(5)}, alice, newOutlet(t, "r2")); !errors.Is(err, wire.InvalidArgument) {
+			t.Fatal(err)
+		}
+		s.Write([]byte("hello"))
+		synctest.Wait()
+		if len(o.frames) != 1 {
+			t.Error("the receiver gets no more after a request that was refused")
+		}
+	})
+}
