@@ -31,12 +31,9 @@ func (d *services) listHardware(ctx context.Context, c *shim.Call, r wire.Hardwa
 	if err := d.registry.Refresh(ctx); err != nil {
 		return nil, err
 	}
-	if r.Watch {
-		// From before the list, or what happens in between would go unsaid.
-		var err error
-		if answer.Stream, err = d.watchHardware(c, r, d.registry.Subscribe()); err != nil {
-			return nil, err
-		}
+	var sub *device.Subscription
+	if r.Watch { // from before the list, or what happens in between would go unsaid
+		sub = d.registry.Subscribe()
 	}
 	visible := d.visible(c, r.Type)
 	for _, x := range d.registry.List() {
@@ -48,6 +45,12 @@ func (d *services) listHardware(ctx context.Context, c *shim.Call, r wire.Hardwa
 			break
 		}
 		answer.Devices = append(answer.Devices, x)
+	}
+	if r.Watch {
+		var err error
+		if answer.Stream, err = d.watchHardware(c, r, sub, answer.Devices); err != nil {
+			return nil, err
+		}
 	}
 	return answer, nil
 }

@@ -2,6 +2,8 @@ package daemon
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 
 	"farhand/audit"
@@ -96,8 +98,8 @@ func (h *hotplug) Close() error {
 	return nil
 }
 
-// watchHardware opens a stream of what changes after the answer.
-func (d *services) watchHardware(c *shim.Call, r wire.HardwareListRequest, sub *device.Subscription) (string, error) {
+// watchHardware opens a stream of what changes after the list that is answered.
+func (d *services) watchHardware(c *shim.Call, r wire.HardwareListRequest, sub *device.Subscription, listed []wire.HardwareDevice) (string, error) {
 	if !c.Granted().Has(wire.Streams) {
 		sub.Close()
 		return "", wire.Errorf(wire.CapabilityNotGranted, "watch needs streams, which were not granted here").
@@ -108,7 +110,10 @@ func (d *services) watchHardware(c *shim.Call, r wire.HardwareListRequest, sub *
 		sub.Close()
 		return "", err
 	}
-	visible := d.visible(c, r.Type)
+	w := hardwareWatch{registry: d.registry, st: st, sub: sub, visible: d.visible(c, r.Type), known: make(map[string]wire.HardwareDevice)}
+	for _, x := range listed {
+		w.known[x.ID] = x
+	}
 	release := func() {}
 	if c.Session != nil {
 		release = c.Session.Hold()
@@ -116,58 +121,87 @@ func (d *services) watchHardware(c *shim.Call, r wire.HardwareListRequest, sub *
 	d.hotplug.followers.Go(func() {
 		defer release()
 		defer sub.Close()
-		d.follow(st, sub, visible)
+		w.run()
 	})
 	c.OnAnswered(func() { d.streams.Begin(st.ID(), c.Outlet()) })
 	return st.ID(), nil
 }
 
-// follow copies changes into a stream until it ends.
-func (d *services) follow(st *stream.Stream, sub *device.Subscription, visible func(wire.HardwareDevice) bool) {
+// hardwareWatch copies changes into a stream.
+type hardwareWatch struct {
+	registry *device.Registry
+	st       *stream.Stream
+	sub      *device.Subscription
+	visible  func(wire.HardwareDevice) bool
+	known    map[string]wire.HardwareDevice // what the receiver was told of: a removal can be of it, and an addition not
+}
+
+// run copies until the stream ends.
+func (w *hardwareWatch) run() {
 	ctx, cancel := context.WithCancel(context.Background())
+	var ending sync.WaitGroup
+	defer ending.Wait()
 	defer cancel()
-	known := make(map[string]bool) // what a removal can be of, and an addition not
-	for _, x := range d.registry.List() {
-		known[x.ID] = true
-	}
-	stop := make(chan struct{})
-	defer close(stop)
-	d.hotplug.followers.Go(func() {
+	ending.Go(func() {
 		select {
-		case <-st.Done():
+		case <-w.st.Done():
 			cancel()
-		case <-stop:
+		case <-ctx.Done():
 		}
 	})
 	for {
-		changes, lost, err := sub.Next(ctx)
+		changes, lost, err := w.sub.Next(ctx)
 		if err != nil {
 			return
 		}
 		if lost {
-			st.Skip(1)
-			for _, x := range d.registry.List() {
-				changes = append(changes, device.Change{Device: x})
-			}
+			w.st.Skip(1)
+			changes = append(changes, w.missed()...)
 		}
 		for _, change := range changes {
-			if !visible(change.Device) {
-				continue
-			}
-			e := wire.HardwareEvent{Event: wire.HardwareChanged, Device: change.Device}
-			switch id := change.Device.ID; {
-			case change.Gone:
-				e.Event = wire.HardwareRemoved
-				delete(known, id)
-			case !known[id]:
-				e.Event = wire.HardwareAdded
-				known[id] = true
-			}
-			if err := st.Record(e); err != nil {
+			if err := w.tell(change); err != nil {
 				return
 			}
 		}
 	}
+}
+
+// missed is how everything is, for who lost how it came to be so.
+func (w *hardwareWatch) missed() []device.Change {
+	var changes []device.Change
+	present := make(map[string]bool)
+	for _, x := range w.registry.List() {
+		present[x.ID] = true
+		changes = append(changes, device.Change{Device: x})
+	}
+	for _, id := range slices.Sorted(maps.Keys(w.known)) {
+		if !present[id] {
+			changes = append(changes, device.Change{Device: w.known[id], Gone: true})
+		}
+	}
+	return changes
+}
+
+// tell writes one change, if it is one for the receiver.
+func (w *hardwareWatch) tell(c device.Change) error {
+	if !w.visible(c.Device) {
+		return nil
+	}
+	e := wire.HardwareEvent{Event: wire.HardwareChanged, Device: c.Device}
+	_, known := w.known[c.Device.ID]
+	switch {
+	case c.Gone && !known:
+		return nil
+	case c.Gone:
+		e.Event = wire.HardwareRemoved
+		delete(w.known, c.Device.ID)
+	default:
+		if !known {
+			e.Event = wire.HardwareAdded
+		}
+		w.known[c.Device.ID] = c.Device
+	}
+	return w.st.Record(e)
 }
 
 // visible decides which devices a caller may see, by the policy of the moment.
