@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -200,10 +201,38 @@ func (d *Dispatcher) run(ctx context.Context, r *Request, s Service, parts []Par
 		d.lookAgain(ctx)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s %s: %w", r.Op, r.Device.ID, err)
+		return nil, fmt.Errorf("%s %s: %w", r.Op, r.Device.ID, sayPartial(err, r.Trace))
 	}
 	return result, nil
 }
+
+// sayPartial has every failed transfer say how many bytes it moved before it
+// failed, those that were cut short from outside too. Errors are shared where
+// several operations end for one cause, so that what is added goes to a copy.
+func sayPartial(err error, t *Trace) error {
+	e, ok := errors.AsType[*wire.Error](err)
+	if !ok || e.Code != wire.HardwareTransferFailed {
+		return err
+	}
+	if _, said := e.Details["bytes_partial"]; said {
+		return err
+	}
+	n := t.BytesOut
+	if n == 0 {
+		n = t.BytesIn
+	}
+	own := *e
+	own.Details = maps.Clone(e.Details)
+	return partial{err, own.With("bytes_partial", n)}
+}
+
+// partial is an error with another *wire.Error in front of its chain.
+type partial struct {
+	error
+	own *wire.Error
+}
+
+func (p partial) Unwrap() []error { return []error{p.own, p.error} }
 
 // lookAgain is for a device that an operation found gone.
 func (d *Dispatcher) lookAgain(ctx context.Context) {

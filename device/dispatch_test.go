@@ -140,6 +140,30 @@ func TestCallerGivesUp(t *testing.T) {
 	}
 }
 
+// TestPartial: a transfer that is cut short says how far it came, each of several
+// for itself.
+func TestPartial(t *testing.T) {
+	h := newHouse(t)
+	cut := wire.Errorf(wire.HardwareTransferFailed, "cut").With("reason", "all")
+	for _, args := range []string{`"abc"`, ``} {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		done := make(chan error)
+		go func() {
+			_, _, err := h.Do(ctx, Caller{Session: "s"}, wire.HardwareOp{Device: "serial:a", Op: "WAIT", Args: []byte(args)})
+			done <- err
+		}()
+		<-h.desk.started
+		cancel(cut)
+		err := <-done
+		if e := wire.AsError(err); e.Code != wire.HardwareTransferFailed || e.Details["bytes_partial"] != len(args) || e.Details["reason"] != "all" || !errors.Is(err, cut) {
+			t.Errorf("%v %v", err, e.Details)
+		}
+	}
+	if _, said := cut.Details["bytes_partial"]; said {
+		t.Error("what several share was changed")
+	}
+}
+
 func TestVanishEndsTheOperation(t *testing.T) {
 	h := newHouse(t)
 	state := &counter{}
