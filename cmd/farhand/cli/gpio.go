@@ -46,17 +46,20 @@ func isAssignment(s string) bool { return strings.Contains(s, "=") || isLine(s) 
 var chipLine = regexp.MustCompile(`^(gpiochip\d+|pinctrl-[^:]+):(.+)$`)
 
 // lineWords splits the arguments of a gpio verb. The chip of chip:line is the
-// device, unless one is named.
+// device, unless one is named: then the machine knows whether they are the same.
 func lineWords(args []string, isOwn func(string) bool) (words, error) {
 	w := split("gpio", args, 0, isOwn)
 	w.rest = joinPins(w.rest)
+	if w.device != "" {
+		return w, nil
+	}
 	for i, arg := range w.rest {
 		m := chipLine.FindStringSubmatch(arg)
 		if m == nil {
 			continue
 		}
 		device := "gpio:" + m[1]
-		if w.device != "" && w.device != device && w.device != m[1] && w.device != "/dev/"+m[1] {
+		if w.device != "" && w.device != device {
 			return w, usage("%s is a line of another chip than %s: one command is for one chip", arg, w.device)
 		}
 		w.device, w.rest[i] = device, m[2]
