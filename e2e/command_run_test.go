@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -105,6 +106,7 @@ func TestMakeRun(t *testing.T) {
 		if r.code != 0 || r.stdout != "by hand\n" {
 			t.Errorf("by hand it says %+v", r)
 		}
+		tryExamples(t, append(b.env(), "FARHAND_CONFIG_DIR="+dir[1]))
 		p.signal(syscall.SIGINT)
 		if code := p.exit(); code != 0 {
 			t.Errorf("after Ctrl-C it ends with %d", code)
@@ -122,4 +124,31 @@ func TestMakeRun(t *testing.T) {
 			return nil
 		})
 	})
+}
+
+// tryExamples runs what the README's table of devices says that works.
+func tryExamples(t *testing.T, env []string) {
+	t.Helper()
+	readme, err := os.ReadFile("../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "note.txt"), []byte("G28\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	env = append(env, "PATH="+filepath.Dir(program("farhand"))+":"+os.Getenv("PATH"))
+	examples := regexp.MustCompile("(?m)^\\| .*\\| `(farhand .*)` \\|$").FindAllSubmatch(readme, -1)
+	if len(examples) < 10 {
+		t.Fatalf("only %d examples found", len(examples))
+	}
+	for _, m := range examples {
+		line := string(m[1])
+		if strings.Contains(line, "watch") {
+			line += " --for 100ms" // otherwise it ends with Ctrl-C
+		}
+		if r := runProgram(t, env, "", dir, "sh", "-c", line); r.code != 0 {
+			t.Errorf("%s gives %+v", line, r)
+		}
+	}
 }
