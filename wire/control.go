@@ -82,7 +82,8 @@ func (c *Ceiling) UnmarshalJSON(b []byte) error {
 }
 
 // DeviceGrant allows the devices whose canonical id matches Pattern (a Python
-// fnmatch glob), all their lines and operations unless those are named.
+// fnmatch glob), all their lines and operations unless those are named, by such
+// globs too.
 type DeviceGrant struct {
 	Pattern string    `json:"pattern"`
 	Lines   *[]string `json:"lines,omitempty"`
