@@ -355,21 +355,27 @@ func (t *Handles) open(c *Call, h *handle, op string, args any, check func(resul
 	if err := t.reserve(h); err != nil {
 		return "", err
 	}
+	opened := false
+	defer func() { // also if it panics
+		if !opened {
+			t.giveBack(h) // an operation that failed may have kept it all the same
+			t.drop(h)
+		}
+	}()
 	r, err := t.hw.Do(c.ctx, c, wire.HardwareOp{Device: name, Op: op, Args: raw, Hold: true})
-	if err == nil {
-		t.rename(h, r.Device, h.part)
-	}
-	if err == nil && check != nil {
-		err = check(r.Result)
-	}
-	if err == nil {
-		err = t.register(c, h)
-	}
 	if err != nil {
-		t.giveBack(h) // an operation that failed may have kept it all the same
-		t.drop(h)
 		return "", err
 	}
+	t.rename(h, r.Device, h.part)
+	if check != nil {
+		if err := check(r.Result); err != nil {
+			return "", err
+		}
+	}
+	if err := t.register(c, h); err != nil {
+		return "", err
+	}
+	opened = true
 	return h.id, nil
 }
 

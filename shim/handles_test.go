@@ -606,3 +606,16 @@ func TestHandlesNeedTheirCapability(t *testing.T) {
 		}
 	}
 }
+
+// TestHandleOfAPanic: what panicked while it was being opened isn't open.
+func TestHandleOfAPanic(t *testing.T) {
+	_, b, s := withHandles(t, allFamilies...)
+	b.mu.Lock()
+	b.before = func(context.Context, wire.HardwareOp) error { panic("a bug") }
+	b.mu.Unlock()
+	wantError(t, s.Call(wire.TSerialOpen, map[string]any{"port": benchPort}), wire.InternalError)
+	b.mu.Lock()
+	b.before = nil
+	b.mu.Unlock()
+	openPort(t, s)
+}
