@@ -118,12 +118,12 @@ func levels(a wire.GPIOSet) ([]int, error) {
 	}
 	if a.Values != nil {
 		if all.Levels != nil || a.Value != nil || len(a.Values) != len(all.Names) {
-			return nil, invalid("values", "must be one for each line, and stand alone").(*wire.Error).With("hint", `{"lines":[17,18],"values":[1,0]}`)
+			return nil, invalid("values", "must be one for each line, and stand alone").With("hint", `{"lines":[17,18],"values":[1,0]}`)
 		}
 		all.Levels = a.Values
 	}
 	if all.Levels == nil && a.Value == nil {
-		return nil, invalid("value", "must be 0 or 1").(*wire.Error).With("hint", `{"line":17,"value":1} or {"lines":{"17":1,"18":0}}`)
+		return nil, invalid("value", "must be 0 or 1").With("hint", `{"line":17,"value":1} or {"lines":{"17":1,"18":0}}`)
 	}
 	out := make([]int, len(all.Names))
 	for i := range out {

@@ -72,7 +72,10 @@ type use struct {
 
 // Close ends what runs on the line, and does what its on_release says.
 func (u *use) Close() error {
-	if w := u.watcher(); w != nil {
+	u.mu.Lock()
+	w := u.watch
+	u.mu.Unlock()
+	if w != nil {
 		w.close(context.Cause(u.lease.Context()))
 	}
 	return u.b.end(u)

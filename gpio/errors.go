@@ -72,6 +72,6 @@ func errnoName(err error) string {
 	return fmt.Sprintf("errno %d", int(n))
 }
 
-func invalid(field, format string, args ...any) error {
+func invalid(field, format string, args ...any) *wire.Error {
 	return wire.Errorf(wire.InvalidArgument, "%s %s", field, fmt.Sprintf(format, args...)).With("field", field)
 }

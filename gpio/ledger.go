@@ -51,6 +51,7 @@ type Ledger struct {
 
 	mu      sync.Mutex
 	entries map[entryKey]Entry
+	behind  bool // the file hasn't what entries has
 }
 
 // maxLedger bounds the file: some 10000 entries.
@@ -158,22 +159,22 @@ func (l *Ledger) Remove(device string, lines ...int) error {
 	})
 }
 
-// change writes the file if f has changed something. A failure is
-// HARDWARE_OPEN_FAILED; the next change writes what this one couldn't.
+// change writes the file if f has changed something, or if the last change
+// couldn't be written. A failure is HARDWARE_OPEN_FAILED.
 func (l *Ledger) change(f func() bool) error {
 	if l == nil {
 		return nil
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !f() {
+	if !f() && !l.behind {
 		return nil
 	}
 	data, err := json.Marshal(ledgerFile{Version: 1, Outputs: l.list("")})
 	if err == nil {
 		err = atomicfile.Write(l.path, data, 0o600)
 	}
-	if err != nil {
+	if l.behind = err != nil; l.behind {
 		return wire.Errorf(wire.HardwareOpenFailed, "what becomes of an output at the end can't be written down: %v", err).
 			With("hint", "the daemon's state directory must be writable")
 	}

@@ -334,7 +334,7 @@ type setting struct {
 func settings(a wire.GPIOConfigure) (setting, error) {
 	s := setting{activeLow: a.ActiveLow, GPIOEnd: a.GPIOEnd}
 	if a.Lines.Levels != nil {
-		return s, invalid("lines", "take no levels here").(*wire.Error).With("hint", "initial_value is for all of them")
+		return s, invalid("lines", "take no levels here").With("hint", "initial_value is for all of them")
 	}
 	switch a.Direction {
 	case "":
@@ -346,7 +346,7 @@ func settings(a wire.GPIOConfigure) (setting, error) {
 		return s, invalid("direction", "must be in or out")
 	}
 	if a.Edge != "" && a.Edge != "none" {
-		return s, invalid("edge", "can't be configured").(*wire.Error).With("hint", "GPIO_WATCH delivers edges")
+		return s, invalid("edge", "can't be configured").With("hint", "GPIO_WATCH delivers edges")
 	}
 	if a.InitialValue != nil {
 		v := int(*a.InitialValue)
@@ -390,9 +390,9 @@ func (s setting) apply(b *board, offset int) (LineConfig, error) {
 	set(&c.Value, s.value)
 	switch {
 	case c.Direction != Out && s.value != nil:
-		return c, invalid("initial_value", "is for outputs").(*wire.Error).With("line", offset).With("hint", `direction must be "out"`)
+		return c, invalid("initial_value", "is for outputs").With("line", offset).With("hint", `direction must be "out"`)
 	case c.Direction != Out && s.OnRelease != "":
-		return c, invalid("on_release", "is for outputs").(*wire.Error).With("line", offset).With("hint", `direction must be "out"`)
+		return c, invalid("on_release", "is for outputs").With("line", offset).With("hint", `direction must be "out"`)
 	case s.value == nil && c.Direction == Out && l.config.Direction != Out && b.actuator(offset):
 		c.Value = 0
 	}

@@ -62,6 +62,11 @@ func (x *operation) pwm() (any, error) {
 	if len(x.lines) != 1 {
 		return nil, invalid("line", "must be one: a PWM is of one line")
 	}
+	switch a.Mode {
+	case "", "auto", "hardware", "software":
+	default:
+		return nil, invalid("mode", "must be auto, hardware or software")
+	}
 	dead, err := deadman(a.GPIOEnd)
 	if err != nil {
 		return nil, err
@@ -90,7 +95,7 @@ func (x *operation) runPWM(a wire.GPIOPWM, dead *time.Duration) (pwmAnswer, erro
 	l := &b.lines[o]
 	answer := pwmAnswer{state: wire.GPIOPWMState{Line: o, Name: b.names.lines[o].kernel}}
 	if a.Stop {
-		return answer, x.stopPWM(a)
+		return answer, b.endPWM(o) // the line is an output at 0 then
 	}
 	if err := b.unwatched(o); err != nil {
 		return answer, err
@@ -121,24 +126,14 @@ func (x *operation) runPWM(a wire.GPIOPWM, dead *time.Duration) (pwmAnswer, erro
 	return answer, nil
 }
 
-// stopPWM ends a PWM; the line is an output at 0 then.
-func (x *operation) stopPWM(wire.GPIOPWM) error {
-	if x.b.lines[x.lines[0]].pwm == nil {
-		return nil
-	}
-	return x.b.endPWM(x.lines[0])
-}
-
-// beginPWM starts one. It is called with b.mu.
+// beginPWM starts one. What it refuses changes nothing: a PWM that runs goes on.
+// It is called with b.mu.
 func (x *operation) beginPWM(a wire.GPIOPWM, w wave, s *wire.GPIOPWMState) error {
 	b, o := x.b, x.lines[0]
 	l := &b.lines[o]
 	if l.input {
 		return wire.Errorf(wire.InvalidArgument, "%s was configured as an input", b.call(o)).With("line", o).
 			With("hint", `GPIO_CONFIGURE with direction "out" first`)
-	}
-	if err := b.endPWM(o); err != nil {
-		return err
 	}
 	p := a.OnRelease
 	if p == "" {
@@ -148,38 +143,65 @@ func (x *operation) beginPWM(a wire.GPIOPWM, w wave, s *wire.GPIOPWMState) error
 	if a.ActiveLow != nil {
 		low = *a.ActiveLow
 	}
-	switch a.Mode {
-	case "", "auto", "hardware", "software":
-	default:
-		return invalid("mode", "must be auto, hardware or software")
+	ch, err := x.choosePWM(a.Mode, w, p, s)
+	if err != nil {
+		return err
 	}
-	if a.Mode != "software" {
-		ch, why := b.findPWM(o)
-		switch {
-		case why == nil:
-			return x.beginHardware(ch, w, p, low)
-		case a.Mode == "hardware":
-			return wire.Errorf(wire.FeatureNotSupported, "%s has no hardware PWM: %s", b.call(o), why.reason).
-				With("line", o).With("feature", "hardware_pwm").With("reason", why.reason).With("hint", why.hint)
-		}
-		s.Reason, s.Hint = why.reason, why.hint
-	} else {
-		s.Reason = "software was asked for"
+	if err := b.endPWM(o); err != nil {
+		return err
+	}
+	if ch != nil {
+		return x.beginHardware(*ch, w, p, low)
 	}
 	return x.beginSoftware(w, p, low)
 }
 
-func (x *operation) beginHardware(ch pwmChannel, w wave, p wire.GPIORelease, low bool) error {
+// choosePWM is the channel that is to do it, nil for software, which s then says
+// the reason of. It is called with b.mu.
+func (x *operation) choosePWM(mode string, w wave, p wire.GPIORelease, s *wire.GPIOPWMState) (*pwmChannel, error) {
 	b, o := x.b, x.lines[0]
+	if mode == "software" {
+		s.Reason = "software was asked for"
+	} else {
+		ch, why := b.findPWM(o)
+		switch {
+		case why == nil:
+			return &ch, x.hardwareFits(p)
+		case mode == "hardware":
+			return nil, wire.Errorf(wire.FeatureNotSupported, "%s has no hardware PWM: %s", b.call(o), why.reason).
+				With("line", o).With("feature", "hardware_pwm").With("reason", why.reason).With("hint", why.hint)
+		}
+		s.Reason, s.Hint = why.reason, why.hint
+	}
+	if p == wire.GPIOHold {
+		return nil, invalid("on_release", "can't be hold for a software PWM, which ends with its lease").With("hint", "0, 1 or input")
+	}
+	return nil, softwareFits(w)
+}
+
+func (x *operation) hardwareFits(p wire.GPIORelease) error {
 	if p != wire.GPIOLow && p != wire.GPIOHold {
 		return invalid("on_release", "of a hardware PWM must be 0 (it ends) or hold (it goes on)")
 	}
-	if cl := b.lines[o].claim; cl != nil { // the pin is the PWM's
-		if len(cl.offsets) > 1 {
-			return wire.Errorf(wire.InvalidArgument, "%s belongs to a request with other lines", b.call(o)).With("line", o).
-				With("hint", "RELEASE those lines first")
-		}
-		b.unclaim(cl)
+	o := x.lines[0]
+	if cl := x.b.lines[o].claim; cl != nil && len(cl.offsets) > 1 {
+		return wire.Errorf(wire.InvalidArgument, "%s belongs to a request with other lines", x.b.call(o)).With("line", o).
+			With("hint", "RELEASE those lines first")
+	}
+	return nil
+}
+
+func softwareFits(w wave) error {
+	if w.period < MinSoftwarePeriod {
+		return invalid("frequency_hz", "must be at most %g for a software PWM", 1/MinSoftwarePeriod.Seconds())
+	}
+	return nil
+}
+
+func (x *operation) beginHardware(ch pwmChannel, w wave, p wire.GPIORelease, low bool) error {
+	b, o := x.b, x.lines[0]
+	if cl := b.lines[o].claim; cl != nil {
+		b.unclaim(cl) // the pin is the PWM's
 	}
 	e := Entry{Device: b.id, Line: o, OnRelease: p, ActiveLow: low, Drive: drives[PushPull], Pull: pulls[PullAsIs], PWM: ch.device, Channel: ch.channel}
 	if err := b.s.o.Ledger.Put(e); err != nil {
@@ -195,12 +217,6 @@ func (x *operation) beginHardware(ch pwmChannel, w wave, p wire.GPIORelease, low
 
 func (x *operation) beginSoftware(w wave, p wire.GPIORelease, low bool) error {
 	b, o := x.b, x.lines[0]
-	if p == wire.GPIOHold {
-		return invalid("on_release", "can't be hold for a software PWM, which ends with its lease").(*wire.Error).With("hint", "0, 1 or input")
-	}
-	if w.period < MinSoftwarePeriod {
-		return invalid("frequency_hz", "must be at most %g for a software PWM", 1/MinSoftwarePeriod.Seconds()).(*wire.Error).With("line", o)
-	}
 	b.loosen(x.lines)
 	c := b.lines[o].config
 	c.Direction, c.Edges, c.Debounce, c.Value, c.ActiveLow = Out, 0, 0, 0, low

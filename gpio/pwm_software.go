@@ -45,8 +45,8 @@ func (p *softPWM) wave() wave {
 }
 
 func (p *softPWM) set(w wave) error {
-	if w.period < MinSoftwarePeriod {
-		return invalid("frequency_hz", "must be at most %g for a software PWM", 1/MinSoftwarePeriod.Seconds())
+	if err := softwareFits(w); err != nil {
+		return err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

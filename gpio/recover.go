@@ -101,11 +101,12 @@ func (b *board) adopt(name string, entries []Entry) {
 	delete(b.s.o.Restored, name)
 	log := b.s.o.Log.With("device", b.id)
 	r, err := b.s.o.Adopt(f)
+	c := &claim{Request: r, name: name, stored: b.s.o.Store != nil}
 	if err != nil {
 		log.Warn("a kept request of lines is of no use", "err", err)
+		b.unstore(c)
 		return
 	}
-	c := &claim{Request: r, name: name, stored: b.s.o.Store != nil}
 	if !b.fits(c, entries) {
 		log.Warn("a kept request of lines isn't what the ledger says")
 		b.unstore(c)

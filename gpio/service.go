@@ -115,7 +115,7 @@ func (s *Service) Parts(_ context.Context, d device.Descriptor, op string, args 
 		return nil, nil // the dispatcher says what it thinks of it
 	}
 	if len(sel.Names) == 0 {
-		return nil, invalid("line", "must name a line").(*wire.Error).With("hint", `"line": 17, "GPIO17" or "pin 11"`)
+		return nil, invalid("line", "must name a line").With("hint", `"line": 17, "GPIO17" or "pin 11"`)
 	}
 	b, err := s.board(d)
 	if err != nil {

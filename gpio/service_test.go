@@ -667,6 +667,28 @@ func TestPromiseFirst(t *testing.T) {
 	if x.chip.Level(5) != 0 || x.chip.Requests() != 0 {
 		t.Error("the line was driven all the same")
 	}
+	// The same once more, when it can be: not taken for what stands there already.
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	x.Do("s", bcm, wire.OpGPIOSet, `{"line":5,"value":1,"on_release":0}`)
+	again, err := gpio.OpenLedger(filepath.Join(dir, "outputs"))
+	if e := again.Entries(bcm); err != nil || len(e) != 1 || e[0].OnRelease != wire.GPIOLow {
+		t.Errorf("the ledger has %+v, %v", e, err)
+	}
+}
+
+// TestRefusedPWM: what is refused leaves the PWM that runs as it is.
+func TestRefusedPWM(t *testing.T) {
+	x := newRig(t, gpio.ServiceOptions{})
+	x.Do("s", bcm, wire.OpGPIOPWM, `{"line":5,"frequency_hz":100,"duty":0.5}`)
+	x.Fails(wire.FeatureNotSupported, "s", bcm, wire.OpGPIOPWM, `{"line":5,"mode":"hardware"}`)
+	for _, args := range []string{`"mode":"none"`, `"on_release":"hold"`, `"frequency_hz":5000`, `"frequency_hz":5000,"active_low":true`} {
+		x.Fails(wire.InvalidArgument, "s", bcm, wire.OpGPIOPWM, `{"line":5,`+args+`}`)
+	}
+	if s := x.Do("s", bcm, wire.OpGPIOPWM, `{"line":5}`).(wire.GPIOPWMState); !s.Running || s.FrequencyHz != 100 || s.Duty != 0.5 {
+		t.Errorf("%+v", s)
+	}
 }
 
 // TestForgottenDescriptors: what the store has left and nobody knows is let go.
