@@ -22,10 +22,10 @@ import (
 // bench is a shim.Hardware of four devices, with leases, that writes down what
 // it is asked.
 type bench struct {
-	mu     sync.Mutex
-	ops    []string // in the order in which they ended
-	leases map[string]*benchLease
-	given  []string // by Release, not by RELEASE
+	mu       sync.Mutex
+	ops      []string // in the order in which they ended
+	leases   map[string]*benchLease
+	released chan string // if not nil: what Release gave back
 	// before, if not nil, runs before each operation; an error is its result.
 	before func(ctx context.Context, op wire.HardwareOp) error
 }
@@ -70,10 +70,13 @@ func (b *bench) Held(device, part string) context.Context {
 }
 
 func (b *bench) Release(_ context.Context, device, part string) error {
-	b.mu.Lock()
-	b.given = append(b.given, b.key(device, part))
-	b.mu.Unlock()
 	b.end(b.key(device, part), stream.Cause(wire.HardwareTransferFailed, stream.ReasonReleased, "released"))
+	b.mu.Lock()
+	released := b.released
+	b.mu.Unlock()
+	if released != nil {
+		released <- b.key(device, part)
+	}
 	return nil
 }
 
@@ -505,6 +508,8 @@ func TestHandlesEndWithTheirSocket(t *testing.T) {
 		}
 	})
 	port, line := openPort(t, s), openLine(t, s)
+	openHandle(t, s, wire.TSerialOpen, map[string]any{"port": "serial:kept by HARDWARE_OP"})
+	b.end("serial:kept by HARDWARE_OP#", nil) // and not seen to be stale
 	b.hold("serial:kept by HARDWARE_OP#")
 	s.Drop()
 	r.shim.Wake() // without the wait between two attempts
@@ -526,15 +531,17 @@ func TestHandlesEndWithTheirSocket(t *testing.T) {
 	}
 }
 
-// TestHandleNobodyIsTold: the socket is lost while its device is being opened.
+// TestHandleNobodyIsTold: the socket is lost while its device is being opened,
+// which goes on longer than anybody waits.
 func TestHandleNobodyIsTold(t *testing.T) {
 	r, b, s := withHandles(t, allFamilies...)
-	begun := make(chan struct{})
+	begun, goOn := make(chan struct{}), make(chan struct{})
 	b.mu.Lock()
-	b.before = func(ctx context.Context, _ wire.HardwareOp) error {
+	b.released = make(chan string, 10)
+	b.before = func(context.Context, wire.HardwareOp) error {
 		close(begun)
-		<-ctx.Done()
-		return nil // it was too late to stop
+		<-goOn
+		return nil
 	}
 	b.mu.Unlock()
 	s.Request(wire.TSerialOpen, map[string]any{"port": benchPort})
@@ -542,13 +549,40 @@ func TestHandleNobodyIsTold(t *testing.T) {
 	s.Drop()
 	r.shim.Wake() // without the wait between two attempts
 	s = r.platform.Next()
-	if got := b.held(); len(got) != 0 {
-		t.Errorf("%v is held", got)
-	}
+	wantError(t, s.Call(wire.TSerialOpen, map[string]any{"port": benchPort}), wire.HardwareBusy)
 	b.mu.Lock()
 	b.before = nil
 	b.mu.Unlock()
-	openPort(t, s)
+	close(goOn)
+	if got := <-b.released; got != benchPort+"#" {
+		t.Errorf("%s is given back", got)
+	}
+	if got := b.held(); len(got) != 0 {
+		t.Errorf("%v is held", got)
+	}
+}
+
+// TestHandleCallIsCancelled: what a call waits for ends with the call, not only
+// with the lease.
+func TestHandleCallIsCancelled(t *testing.T) {
+	_, b, s := withHandles(t, allFamilies...)
+	port := openPort(t, s)
+	lease := b.Held(benchPort, "")
+	begun, ended := make(chan struct{}), make(chan error, 1)
+	b.mu.Lock()
+	b.before = func(ctx context.Context, _ wire.HardwareOp) error {
+		close(begun)
+		<-ctx.Done()
+		ended <- lease.Err()
+		return context.Cause(ctx)
+	}
+	b.mu.Unlock()
+	s.Request(wire.TSerialRead, map[string]any{"handle": port})
+	<-begun
+	s.Drop()
+	if err := <-ended; err != nil {
+		t.Error("it waits for the end of the lease")
+	}
 }
 
 // TestHandlesKeepTheOrder: on one device the order of the wire, by whatever

@@ -36,10 +36,11 @@ const (
 	once     = 4    // one call more
 )
 
-// read reads until the socket ends, and says why.
+// read reads until the socket ends, and says why. It doesn't wait for the call that
+// may still run on a reader: to cancel that is the next thing to do.
 func (k *socket) read() error {
 	end := make(chan error, 1)
-	k.newReader(end).loop()
+	k.workers.run(k.newReader(end).loop)
 	return <-end
 }
 
