@@ -3,6 +3,7 @@ package device_test
 import (
 	"context"
 	"errors"
+	"strconv"
 	"testing"
 
 	"farhand/device"
@@ -14,11 +15,11 @@ func TestKeptBy(t *testing.T) {
 	ls := device.NewLeases(device.LeaseOptions{})
 	defer ls.Close()
 	key := device.Key{Device: "gpio:chip", Part: "17"}
-	begin := func(ctx context.Context) (func(bool), error) {
+	begin := func(ctx context.Context, key device.Key) (func(bool), error) {
 		_, _, end, err := ls.Begin(ctx, key, "GPIO_SET", device.Holder{Session: "a"})
 		return end, err
 	}
-	end, err := begin(t.Context())
+	end, err := begin(t.Context(), key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,8 +42,8 @@ func TestKeptBy(t *testing.T) {
 		t.Errorf("after its end: %v, %v", context.Cause(kept), ls.KeptBy("a", key))
 	}
 	// An operation whose context is the lease's doesn't begin under the next one.
-	for range 50 { // it was a matter of luck once
-		if end, err := begin(kept); !errors.Is(err, revoked) {
+	for n := range 50 { // without care it is a matter of luck
+		if end, err := begin(kept, device.Key{Device: "gpio:chip", Part: strconv.Itoa(n)}); !errors.Is(err, revoked) {
 			if err == nil {
 				end(false)
 			}
@@ -52,7 +53,7 @@ func TestKeptBy(t *testing.T) {
 	if n := ls.Held("a"); n != 0 {
 		t.Errorf("%d leases are left of it", n)
 	}
-	end, err = begin(t.Context())
+	end, err = begin(t.Context(), key)
 	if err != nil {
 		t.Fatal(err)
 	}
