@@ -288,7 +288,15 @@ func testCancelWrite(t *testing.T, l Line) {
 	p := l.open(t)
 	why := errors.New("the caller left")
 	ctx, cancel := context.WithCancelCause(t.Context())
-	failed := stuck(ctx, p, patience)
+	failed := make(chan error, 1)
+	go func() {
+		for { // there are far ends that take all there is
+			if _, err := p.Write(ctx, make([]byte, 1<<20), patience); err != nil {
+				failed <- err
+				return
+			}
+		}
+	}()
 	l.first(t)
 	cancel(why)
 	if err := within(t, failed); !errors.Is(err, why) {
