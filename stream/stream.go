@@ -84,13 +84,6 @@ func (s *Stream) Next() int64 {
 	return s.ring.next()
 }
 
-// Oldest is the first offset that the ring still holds.
-func (s *Stream) Oldest() int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.ring.oldest()
-}
-
 // Write adds bytes. It never waits: the ring forgets the oldest instead. It
 // fails only after the end.
 func (s *Stream) Write(p []byte) (int, error) {

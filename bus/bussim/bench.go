@@ -138,18 +138,6 @@ func (b *Bench) Inject(name string, f Fault) error {
 	return nil
 }
 
-// Heal takes all faults of a bus away.
-func (b *Bench) Heal(name string) error {
-	s, err := b.find(name)
-	if err != nil {
-		return err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.faults = nil
-	return nil
-}
-
 // Stall makes the next transaction of a bus hang in the kernel, as if a chip held
 // the clock, until release is called. waiting is closed when it does.
 func (b *Bench) Stall(name string) (waiting <-chan struct{}, release func(), err error) {

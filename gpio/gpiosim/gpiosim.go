@@ -150,14 +150,6 @@ func (c *Chip) Drive(offset, level int) {
 	c.settle(offset)
 }
 
-// Float has the world let go of a line.
-func (c *Chip) Float(offset int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.lines[offset].outside = nil
-	c.settle(offset)
-}
-
 // Slip changes the level of a line without an edge being noticed, as hardware
 // does under simultaneous interrupts.
 func (c *Chip) Slip(offset, level int) {
@@ -205,13 +197,6 @@ func (c *Chip) Take(offset int, consumer string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.lines[offset].used, c.lines[offset].consumer = true, consumer
-}
-
-// Free gives back a line that was taken.
-func (c *Chip) Free(offset int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.lines[offset].used, c.lines[offset].consumer = false, ""
 }
 
 // NoEdges takes a line's interrupt away: a request for its edges is ENXIO.

@@ -56,14 +56,6 @@ func (d *Desk) Close() {
 	})
 }
 
-// Refresh looks for devices again.
-func (d *Desk) Refresh() {
-	d.t.Helper()
-	if err := d.disp.Registry().Refresh(context.Background()); err != nil {
-		d.t.Error(err)
-	}
-}
-
 // Try runs one operation.
 func (d *Desk) Try(session, dev, op, args string) (any, error) {
 	r, _, err := d.disp.Do(context.Background(), device.Caller{Session: session, Name: "session " + session, Streams: true},

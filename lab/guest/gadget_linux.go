@@ -28,14 +28,13 @@ type USB struct {
 type Option func(*gadget)
 
 type gadget struct {
-	vendor, product  uint16
-	manufacturer     string
-	name             string
-	serial           string
-	noStrings        bool
-	controller       int
-	functions        []function
-	deviceAttributes map[string]string
+	vendor, product uint16
+	manufacturer    string
+	name            string
+	serial          string
+	noStrings       bool
+	controller      int
+	functions       []function
 }
 
 type function struct {
@@ -49,11 +48,6 @@ func ID(vendor, product uint16) Option {
 	return func(g *gadget) { g.vendor, g.product = vendor, product }
 }
 
-// Strings sets manufacturer and product name.
-func Strings(manufacturer, product string) Option {
-	return func(g *gadget) { g.manufacturer, g.name = manufacturer, product }
-}
-
 // SerialNumber sets it; "" is a string descriptor that is there and empty.
 func SerialNumber(s string) Option { return func(g *gadget) { g.serial = s } }
 
@@ -63,11 +57,6 @@ func NoStrings() Option { return func(g *gadget) { g.noStrings = true } }
 // Controller chooses one of dummy_hcd's four, 0 to 3: the device's place in the
 // topology.
 func Controller(n int) Option { return func(g *gadget) { g.controller = n } }
-
-// Attribute sets a file of the gadget's folder, as bcdDevice.
-func Attribute(file, value string) Option {
-	return func(g *gadget) { g.deviceAttributes[file] = value }
-}
 
 // ACM is a serial port: /dev/ttyACM* on the host, GadgetTTY on the device.
 func ACM() Option { return add(function{kind: "acm"}) }
@@ -107,7 +96,6 @@ func Gadget(t testing.TB, options ...Option) *USB {
 	o := gadget{
 		vendor: 0x1d6b, product: 0x0104, // the Linux Foundation's composite gadget
 		manufacturer: "Farhand", name: "Lab gadget", serial: "LAB0001",
-		deviceAttributes: make(map[string]string),
 	}
 	for _, option := range options {
 		option(&o)
@@ -138,9 +126,6 @@ func (u *USB) make() []string {
 	dir()
 	u.set("idVendor", fmt.Sprintf("%#04x", u.o.vendor))
 	u.set("idProduct", fmt.Sprintf("%#04x", u.o.product))
-	for file, value := range u.o.deviceAttributes {
-		u.set(file, value)
-	}
 	if !u.o.noStrings {
 		dir("strings", "0x409") // English: usb.org's language identifiers
 		u.set("strings/0x409/manufacturer", u.o.manufacturer)
@@ -169,12 +154,6 @@ func (u *USB) make() []string {
 func (u *USB) set(file, value string) {
 	u.t.Helper()
 	write(u.t, filepath.Join(u.config, file), value)
-}
-
-// SetSerialNumber changes it while the device is out.
-func (u *USB) SetSerialNumber(s string) {
-	u.t.Helper()
-	u.set("strings/0x409/serialnumber", s)
 }
 
 // Plugged says whether it is in.

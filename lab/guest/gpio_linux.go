@@ -136,12 +136,9 @@ func (c *Chip) Value(line int) bool {
 	return read(c.t, filepath.Join(c.line(line), "value")) == "1"
 }
 
-// PullFile and ValueFile are what Pull writes and Value reads, for tests that
-// do so too often to open it each time.
+// PullFile is what Pull writes, for tests that do so too often to open it each
+// time.
 func (c *Chip) PullFile(line int) string { return filepath.Join(c.line(line), "pull") }
-
-// ValueFile: see PullFile.
-func (c *Chip) ValueFile(line int) string { return filepath.Join(c.line(line), "value") }
 
 func (c *Chip) line(offset int) string {
 	return filepath.Join(c.sys, "sim_gpio"+strconv.Itoa(offset))

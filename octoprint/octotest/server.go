@@ -152,33 +152,11 @@ func (s *Server) Target(name string) (celsius float64) {
 	return celsius
 }
 
-// State is the state in OctoPrint's words.
-func (s *Server) State() (state string) {
-	s.do(func(m *machine) { state = m.state })
-	return state
-}
-
-// Position is where the head is, in mm.
-func (s *Server) Position(axis string) (mm float64) {
-	s.do(func(m *machine) { mm = m.axes[axis] })
-	return mm
-}
-
 // Put stores a file; location is local or sdcard.
 func (s *Server) Put(location, path string, content []byte) {
 	s.do(func(m *machine) {
 		m.files[location][path] = &file{Path: path, Display: base(path), Size: int64(len(content)), Date: time.Now().Unix(), Content: content}
 	})
-}
-
-// Content is what is stored; nil if it isn't there.
-func (s *Server) Content(location, path string) (content []byte) {
-	s.do(func(m *machine) {
-		if f := m.files[location][path]; f != nil {
-			content = slices.Clone(f.Content)
-		}
-	})
-	return content
 }
 
 // Requests are the requests that came, method and path without the prefix; at

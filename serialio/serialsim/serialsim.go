@@ -12,7 +12,6 @@ import (
 	"log/slog"
 	"os"
 	"slices"
-	"strings"
 	"sync"
 	"syscall"
 
@@ -214,14 +213,4 @@ func (p *port) close() {
 	p.line.unplug()
 	p.terminal.Close()
 	<-p.done
-}
-
-// Names are the models of a bench, sorted.
-func (b *Bench) Names() []string {
-	names := make([]string, 0, len(b.models))
-	for _, m := range b.models {
-		names = append(names, m.Name)
-	}
-	slices.SortFunc(names, strings.Compare)
-	return names
 }

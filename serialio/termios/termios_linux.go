@@ -75,9 +75,6 @@ func Exclusive(fd int, on bool) error {
 	return unix.IoctlSetInt(fd, req, 0)
 }
 
-// InQueue is how many bytes wait to be read.
-func InQueue(fd int) (int, error) { return unix.IoctlGetInt(fd, unix.TIOCINQ) }
-
 // OutQueue is how many written bytes the driver still has.
 func OutQueue(fd int) (int, error) { return unix.IoctlGetInt(fd, unix.TIOCOUTQ) }
 
@@ -88,9 +85,6 @@ func TransmitterEmpty(fd int) (bool, error) {
 	v, err := unix.IoctlGetInt(fd, unix.TIOCSERGETLSR)
 	return v&temt != 0, err
 }
-
-// FlushInput drops what was received and not read.
-func FlushInput(fd int) error { return unix.IoctlSetInt(fd, unix.TCFLSH, unix.TCIFLUSH) }
 
 // FlushOutput drops what was written and not sent.
 func FlushOutput(fd int) error { return unix.IoctlSetInt(fd, unix.TCFLSH, unix.TCOFLUSH) }
