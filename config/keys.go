@@ -53,7 +53,7 @@ func Keys() []Key {
 		{"roots", list, nil, "directories offered for browsing, and no others (default ~/farhand)"},
 		{"shell.enabled", boolean, false, "allow commands; they run as the daemon's user and may do all it may"},
 		{"hardware.enabled", boolean, true, "list and drive what is wired to this machine"},
-		{"hardware.allow", list, nil, "glob patterns of device ids that may be used (default: all)"},
+		{"hardware.allow", list, nil, "glob patterns of device ids that may be used, PATTERN[;lines=A,B][;ops=A,B] (default: all)"},
 		{"hardware.deny", list, nil, "glob patterns of device ids that are hidden, over allow"},
 		{"hardware.actuators", list, nil, "glob patterns DEVICE#LINE (gpio:*#GPIO17) of outputs that go off when nobody holds them"},
 		{"hardware.lease_idle_seconds", number, 300.0, "a held device is given back after this long without an operation"},

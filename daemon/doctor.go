@@ -247,7 +247,11 @@ func checkDevices(ctx context.Context, c config.Config) []Finding {
 	for _, driver := range []device.Driver{serialio.Driver{}, usb.Driver{}, gpio.Driver{}, bus.I2C{}, bus.SPI{}, octoprint.Driver{}} {
 		families = append(families, device.Family{Driver: driver, Service: onlyListed{}})
 	}
-	registry := device.NewRegistry(device.Options{Families: families, Allow: c.HardwareAllow, Deny: c.HardwareDeny})
+	_, patterns, err := allowed(c)
+	if err != nil {
+		return []Finding{{Level: Fail, About: "devices", Found: err.Error()}}
+	}
+	registry := device.NewRegistry(device.Options{Families: families, Allow: patterns, Deny: c.HardwareDeny})
 	if err := registry.Refresh(ctx); err != nil {
 		return []Finding{{Level: Warn, About: "devices", Found: err.Error()}}
 	}

@@ -88,8 +88,25 @@ func open(ctx context.Context, o Options) (_ *services, err error) {
 		}
 	}
 	caps := []wire.Capability(d.capabilities())
-	d.ceiling = wire.Ceiling{Capabilities: &caps, Roots: &o.Config.Roots}
+	d.ceiling.Capabilities, d.ceiling.Roots = &caps, &o.Config.Roots
 	return d, nil
+}
+
+// allowed is hardware.allow as a ceiling on devices, and the patterns of the ids
+// that there are at all; both nil if it isn't configured.
+func allowed(c config.Config) (*[]wire.DeviceGrant, []string, error) {
+	if c.HardwareAllow == nil {
+		return nil, nil, nil
+	}
+	grants, patterns := []wire.DeviceGrant{}, []string{}
+	for _, text := range c.HardwareAllow {
+		g, err := wire.ParseDeviceGrant(text)
+		if err != nil {
+			return nil, nil, &ConfigError{fmt.Errorf("hardware.allow: %w", err)}
+		}
+		grants, patterns = append(grants, g), append(patterns, g.Pattern)
+	}
+	return &grants, patterns, nil
 }
 
 // recordFailedStart leaves a record of a start that came to nothing, once there
@@ -224,12 +241,17 @@ func (d *services) openHardware(ctx context.Context, o Options) error {
 	if !o.Config.HardwareEnabled {
 		return nil
 	}
+	devices, patterns, err := allowed(o.Config)
+	if err != nil {
+		return err
+	}
+	d.ceiling.Devices = devices
 	families, err := d.openFamilies(ctx, o)
 	if err != nil {
 		return err
 	}
 	d.registry = device.NewRegistry(device.Options{
-		Families: families, Allow: o.Config.HardwareAllow, Deny: o.Config.HardwareDeny, Log: o.Log,
+		Families: families, Allow: patterns, Deny: o.Config.HardwareDeny, Log: o.Log,
 	})
 	for _, onChange := range d.changing {
 		onChange(d.registry.Changed)

@@ -24,7 +24,7 @@ func (u user) refusedBy(ceiling, op, args string) {
 func TestLineCeilings(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	b.tables += "[hardware]\ndeny = [\"i2c:*\"]\n"
+	b.tables += "[hardware]\ndeny = [\"i2c:*\"]\nallow = [\"gpio:pinctrl-*;lines=GPIO?,GPIO[12]?\", \"gpio:rasp*\", \"serial:*\", \"i2c:*\", \"spi:*;ops=SPI_NOTHING\"]\n"
 	b.claim(everything)
 	// GPIO17 and its partner, the whole of GPIO2x, and a pin of the header.
 	b.owner.must("grants", "bench", "--device", chip+";lines=GPIO17,27,GPIO2?,pin 29", "--device", "gpio:*;lines=22;ops=GPIO_GET")
@@ -40,6 +40,11 @@ func TestLineCeilings(t *testing.T) {
 	own.do(chip, wire.OpRelease, `{"line":6}`)
 	own.do(chip, wire.OpGPIOInfo, `{}`)
 	own.refused(wire.HardwareNotFound, "i2c:1", wire.OpI2CScan, `{}`)
+	// The machine's own configuration comes first.
+	own.refusedBy("config", wire.OpGPIOGet, `{"line":40}`)
+	if e := own.refused(wire.HardwareNotGranted, "spi:0.0", wire.OpSPITransfer, `{"read":1}`); e.Details["ceiling"] != "config" {
+		t.Errorf("details %v", e.Details)
+	}
 	if e := own.refused(wire.HardwareNotGranted, "gpio:raspberrypi-exp-gpio", wire.OpGPIOGet, `{"line":0}`); e.Details["ceiling"] != "approval" {
 		t.Errorf("details %v", e.Details)
 	}

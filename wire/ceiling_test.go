@@ -2,6 +2,7 @@ package wire_test
 
 import (
 	"encoding/json"
+	"reflect"
 	"testing"
 
 	"farhand/wire"
@@ -51,5 +52,23 @@ func TestCeilingNull(t *testing.T) {
 	}
 	if json.Unmarshal([]byte(`{"pattern":"serial:*","ops":7}`), &g) == nil {
 		t.Error("ops that are a number were taken")
+	}
+}
+
+func TestParseDeviceGrant(t *testing.T) {
+	list := func(s ...string) *[]string { return &s }
+	for text, want := range map[string]wire.DeviceGrant{
+		"serial:*": {Pattern: "serial:*"},
+		" gpio:* ; lines=GPIO17, pin 11 ;ops=gpio_get,": {Pattern: "gpio:*", Lines: list("GPIO17", "pin 11"), Ops: list("GPIO_GET")},
+		"usb:*;ops=": {Pattern: "usb:*", Ops: &[]string{}},
+	} {
+		if got, err := wire.ParseDeviceGrant(text); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%q is %+v, %v", text, got, err)
+		}
+	}
+	for _, text := range []string{"", ";lines=1", "gpio:*;", "gpio:*;line=1", "gpio:*;17"} {
+		if got, err := wire.ParseDeviceGrant(text); err == nil {
+			t.Errorf("%q is %+v", text, got)
+		}
 	}
 }

@@ -1,6 +1,10 @@
 package wire
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+)
 
 // Hello is HELLO.payload. List fields are never null on the wire: make them
 // empty, not nil.
@@ -88,6 +92,39 @@ type DeviceGrant struct {
 	Pattern string    `json:"pattern"`
 	Lines   *[]string `json:"lines,omitempty"`
 	Ops     *[]string `json:"ops,omitempty"`
+}
+
+// ParseDeviceGrant reads a grant as people write it: PATTERN, and after it what
+// of the devices is allowed, all else not: PATTERN;lines=17,GPIO2?;ops=GPIO_*.
+func ParseDeviceGrant(s string) (DeviceGrant, error) {
+	pattern, rest, bounded := strings.Cut(s, ";")
+	g := DeviceGrant{Pattern: strings.TrimSpace(pattern)}
+	if g.Pattern == "" {
+		return g, fmt.Errorf("%q has no PATTERN", s)
+	}
+	for bounded {
+		var part string
+		part, rest, bounded = strings.Cut(rest, ";")
+		name, list, _ := strings.Cut(strings.TrimSpace(part), "=")
+		items := []string{}
+		for item := range strings.SplitSeq(list, ",") {
+			if item = strings.TrimSpace(item); item != "" {
+				items = append(items, item)
+			}
+		}
+		switch name {
+		case "lines":
+			g.Lines = &items
+		case "ops":
+			for i := range items {
+				items[i] = strings.ToUpper(items[i])
+			}
+			g.Ops = &items
+		default:
+			return g, fmt.Errorf("%q is neither ;lines=… nor ;ops=…", part)
+		}
+	}
+	return g, nil
 }
 
 // UnmarshalJSON takes a list that is null for an empty one, as that of Ceiling

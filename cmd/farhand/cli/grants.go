@@ -204,30 +204,9 @@ func removed[T any](list *[]T, gone []T, key func(T) string, what, flag string) 
 
 // deviceGrant reads PATTERN[;lines=A,B][;ops=A,B].
 func deviceGrant(s string) (wire.DeviceGrant, error) {
-	parts := strings.Split(s, ";")
-	g := wire.DeviceGrant{Pattern: strings.TrimSpace(parts[0])}
-	for _, part := range parts[1:] {
-		name, list, _ := strings.Cut(strings.TrimSpace(part), "=")
-		items := []string{}
-		for item := range strings.SplitSeq(list, ",") {
-			if item = strings.TrimSpace(item); item != "" {
-				items = append(items, item)
-			}
-		}
-		switch name {
-		case "lines":
-			g.Lines = &items
-		case "ops":
-			for i := range items {
-				items[i] = strings.ToUpper(items[i])
-			}
-			g.Ops = &items
-		default:
-			return g, usage("%q is neither ;lines=… nor ;ops=…", part)
-		}
-	}
-	if g.Pattern == "" {
-		return g, usage("%q has no PATTERN", s)
+	g, err := wire.ParseDeviceGrant(s)
+	if err != nil {
+		return g, usage("%v", err)
 	}
 	return g, nil
 }
