@@ -63,6 +63,11 @@ func (o *operation) heat(targets map[string]float64, onRelease string, deadman t
 	if len(targets) == 0 {
 		return set()
 	}
+	done, err := o.p.turn(o.ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
 	h := o.held()
 	for name, celsius := range targets {
 		if celsius > 0 && onRelease == wire.HeaterOff {
@@ -81,6 +86,7 @@ func (o *operation) heat(targets map[string]float64, onRelease string, deadman t
 			delete(h.hot, name)
 		}
 	}
+	o.p.settled(slices.Collect(maps.Keys(targets)))
 	if on {
 		o.r.Lease.Hold()
 	}
@@ -93,13 +99,65 @@ func (o *operation) heat(targets map[string]float64, onRelease string, deadman t
 // keep makes durable which heaters are to go off. h.hot is touched only by who
 // has the lease's turn.
 func (h *held) keep() error {
-	return h.p.own.store.change(h.p.Name, h.p.URL.String(), func(r *record) { r.Hot = slices.Sorted(maps.Keys(h.hot)) })
+	off := slices.AppendSeq(h.p.debts(), maps.Keys(h.hot))
+	slices.Sort(off)
+	off = slices.Compact(off)
+	return h.p.own.store.change(h.p.Name, h.p.URL.String(), func(r *record) { r.Hot = off })
 }
 
-// cool switches heaters off, unless a job runs or waits: then they are the
-// job's. It is no error that a printer is offline whose server says so: its
-// heaters can't be reached, and firmware that shut down has them off.
-func (p *printer) cool(ctx context.Context, hot []string) error {
+// turn waits until nobody else sets targets or switches heaters off, and keeps
+// others from it until done.
+func (p *printer) turn(ctx context.Context) (done func(), err error) {
+	select {
+	case p.heating <- struct{}{}:
+		return func() { <-p.heating }, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// debts are the heaters that nobody has any more and that are to go off.
+func (p *printer) debts() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Sorted(maps.Keys(p.owed))
+}
+
+// settled says that these heaters are off, or somebody else's to switch off.
+func (p *printer) settled(heaters []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, name := range heaters {
+		delete(p.owed, name)
+	}
+}
+
+// owe takes over heaters whose lease has ended, and switches them off. If that
+// fails they stay owed.
+func (p *printer) owe(ctx context.Context, hot []string) error {
+	p.mu.Lock()
+	for _, name := range hot {
+		p.owed[name] = true
+	}
+	p.mu.Unlock()
+	return p.cool(ctx)
+}
+
+// cool switches the heaters off that are owed, unless a job runs or waits: then
+// they are the job's. It is no error that a printer is offline whose server says
+// so: its heaters can't be reached, and firmware that shut down has them off.
+func (p *printer) cool(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, coolTimeout)
+	defer cancel()
+	done, err := p.turn(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	hot := p.debts()
+	if len(hot) == 0 {
+		return nil
+	}
 	status, err := p.client.Status(ctx)
 	if err != nil {
 		return err
@@ -125,42 +183,53 @@ func (p *printer) cool(ctx context.Context, hot []string) error {
 		}
 		p.log.Info("heaters switched off", "heaters", hot)
 	}
+	p.settled(hot)
 	return p.own.store.change(p.Name, p.URL.String(), func(r *record) {
 		r.Hot = slices.DeleteFunc(r.Hot, func(h string) bool { return slices.Contains(hot, h) })
 	})
 }
 
 const (
-	coolAgain = 15 * time.Second // between two attempts
+	coolEvery = 15 * time.Second // between two attempts
 	coolTries = 20
 )
 
-// coolLater tries again while the heaters are still to go off: a session that
-// sets them anew, or another that has taken over, changes that. After some
-// minutes it is left to the next start.
-func (p *printer) coolLater(hot []string) {
-	p.own.work.Go(func() {
-		t := time.NewTicker(coolAgain)
-		defer t.Stop()
-		for range coolTries {
-			select {
-			case <-t.C:
-			case <-p.own.ctx.Done():
-				return
-			}
-			hot = slices.DeleteFunc(hot, func(h string) bool { return !slices.Contains(p.record().Hot, h) })
-			if len(hot) == 0 {
-				return
-			}
-			ctx, cancel := context.WithTimeout(p.own.ctx, coolTimeout)
-			err := p.cool(ctx, hot)
-			cancel()
-			if err == nil {
-				return
-			}
+// coolLater tries again while heaters are owed: whoever sets one anew takes it
+// over. After some minutes without success it is left to the next start.
+func (p *printer) coolLater() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	begun := p.tries > 0
+	p.tries = coolTries
+	if !begun {
+		p.own.work.Go(p.coolAgain)
+	}
+}
+
+func (p *printer) coolAgain() {
+	t := time.NewTicker(coolEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+		case <-p.own.ctx.Done():
+			return
 		}
-		p.log.Error("heaters could not be switched off", "heaters", hot)
-	})
+		_ = p.cool(p.own.ctx) // what it didn't do is still owed
+		p.mu.Lock()
+		if p.tries--; len(p.owed) == 0 {
+			p.tries = 0
+		}
+		over := p.tries == 0
+		p.mu.Unlock()
+		if !over {
+			continue
+		}
+		if left := p.debts(); len(left) > 0 {
+			p.log.Error("heaters could not be switched off", "heaters", left)
+		}
+		return
+	}
 }
 
 // targetsOf finds the heaters that lines of G-code set, with the last target of

@@ -87,6 +87,12 @@ type printer struct {
 	client *rest.Client
 	own    *Servers
 	log    *slog.Logger
+
+	heating chan struct{} // holds a token while somebody sets targets, or switches heaters off
+
+	mu    sync.Mutex
+	owed  map[string]bool // heaters that nobody has any more and that are to go off
+	tries int             // how often that is still tried; above 0 while coolLater runs
 }
 
 // NewServers makes the family. It connects to nothing by itself, but for what
@@ -105,7 +111,10 @@ func NewServers(o Options) (*Servers, error) {
 		if s.byID[id] != nil {
 			return nil, fmt.Errorf("two printers are called %q", c.Name)
 		}
-		p := &printer{Printer: c, id: id, own: s, log: o.Log.With("printer", c.Name)}
+		p := &printer{
+			Printer: c, id: id, own: s, log: o.Log.With("printer", c.Name),
+			heating: make(chan struct{}, 1), owed: make(map[string]bool),
+		}
 		p.client = rest.New(rest.Options{Base: c.URL, Key: p.key(), Dial: o.Dial, UserAgent: o.UserAgent})
 		s.printers, s.byID[id] = append(s.printers, p), p
 	}
@@ -244,10 +253,8 @@ func (s *Servers) Recover(ctx context.Context) {
 			continue
 		}
 		all.Go(func() {
-			ctx, cancel := context.WithTimeout(ctx, coolTimeout)
-			defer cancel()
-			if err := p.cool(ctx, hot); err != nil {
-				p.coolLater(hot)
+			if p.owe(ctx, hot) != nil {
+				p.coolLater()
 			}
 		})
 	}

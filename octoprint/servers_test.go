@@ -185,6 +185,30 @@ func TestHeatersOffLater(t *testing.T) {
 	})
 }
 
+// Who takes a printer over on which heaters are still to go off has what it sets
+// itself, and the others go off all the same.
+func TestHeatersOfTwoSessions(t *testing.T) {
+	bubble(t, octotest.Options{}, nil, func(t *testing.T, b *bench) {
+		octoprinttest.Must[wire.PrinterTargets](t, b.Rig, "s", wire.OpPrinterTemperature, map[string]any{"bed": 60, "tool0": 200})
+		b.server.SetFaults(octotest.Faults{Proxy: "gateway"})
+		if _, err := b.Do(t, "s", wire.OpRelease, nil); err != nil {
+			t.Fatal(err)
+		}
+		b.server.SetFaults(octotest.Faults{})
+		octoprinttest.Must[wire.PrinterTargets](t, b.Rig, "s2", wire.OpPrinterTemperature, map[string]any{"bed": 70})
+		if s := readState(t, b); !strings.Contains(s, "tool0") || !strings.Contains(s, "bed") {
+			t.Errorf("the state has %s", s)
+		}
+		faketime.Advance(time.Minute)
+		if tool, bed := b.server.Target("tool0"), b.server.Target("bed"); tool != 0 || bed != 70 {
+			t.Errorf("targets %g and %g, want the tool off and the bed at 70", tool, bed)
+		}
+		if s := readState(t, b); strings.Contains(s, "tool0") || !strings.Contains(s, "bed") {
+			t.Errorf("the state still has %s", s)
+		}
+	})
+}
+
 func TestDeadman(t *testing.T) {
 	bubble(t, octotest.Options{}, nil, func(t *testing.T, b *bench) {
 		octoprinttest.Must[wire.PrinterTargets](t, b.Rig, "s", wire.OpPrinterTemperature, map[string]any{"bed": 60, "deadman_seconds": 30})

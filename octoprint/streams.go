@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"path"
+	"slices"
 	"sync"
 	"time"
 
@@ -44,15 +46,9 @@ func (h *held) Close() error {
 	if len(h.hot) == 0 {
 		return nil
 	}
-	hot := make([]string, 0, len(h.hot))
-	for name := range h.hot {
-		hot = append(hot, name)
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), coolTimeout)
-	defer cancel()
-	err := h.p.cool(ctx, hot)
+	err := h.p.owe(context.Background(), slices.Collect(maps.Keys(h.hot)))
 	if err != nil {
-		h.p.coolLater(hot)
+		h.p.coolLater()
 	}
 	return err
 }
