@@ -10,9 +10,10 @@ import (
 	"log/slog"
 	"os"
 	"sync"
-	"syscall"
+	"sync/atomic"
 	"time"
 
+	"farhand/internal/atomicfile"
 	"farhand/wire"
 )
 
@@ -76,6 +77,8 @@ type Log struct {
 	head    *headFile
 	oldest  int64 // the oldest record that must still be there
 	headErr error
+
+	failing atomic.Bool // the last record couldn't be written
 
 	dirty  chan struct{} // something was written
 	urgent chan struct{} // somebody waits for the disk
@@ -213,6 +216,9 @@ func (l *Log) append(e *Entry) (int64, error) {
 	if err := l.put(e, now); err != nil {
 		return 0, l.unavailable(err)
 	}
+	if l.failing.Load() && l.failing.Swap(false) {
+		l.opt.Log.Info("audit log can be written again", "path", l.opt.Path)
+	}
 	signal(l.dirty)
 	return l.seq, nil
 }
@@ -282,20 +288,20 @@ func (l *Log) resync() error {
 	return nil
 }
 
-// unavailable is the error of an operation that can't be recorded.
+// unavailable is the error of an operation that can't be recorded. The first of
+// a row of them is logged.
 func (l *Log) unavailable(err error) error {
+	if !errors.Is(err, ErrClosed) && !l.failing.Swap(true) {
+		l.opt.Log.Error("audit log can't be written: requests are refused until it can", "path", l.opt.Path, "err", err)
+	}
 	code, why := wire.InternalError, "the audit log can't be written"
-	if diskFull(err) {
+	if atomicfile.Full(err) {
 		code, why = wire.DiskFull, "the audit log can't be written: the disk is full"
 	}
 	return &unavailableError{
 		far:   wire.Errorf(code, "%s, so nothing is done", why).With("reason", "audit_unavailable"),
 		cause: err,
 	}
-}
-
-func diskFull(err error) bool {
-	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }
 
 // unavailableError shows the far side no paths of ours, and us the cause.

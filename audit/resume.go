@@ -194,7 +194,7 @@ func (l *Log) setAside(end, n, seq int64) (name string, err error) {
 			os.Remove(saved.Name())
 		}
 	}
-	if err != nil && !diskFull(err) {
+	if err != nil && !atomicfile.Full(err) {
 		return "", err
 	}
 	return name, errors.Join(l.f.Truncate(end), l.fsync(l.f))

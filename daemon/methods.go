@@ -276,6 +276,7 @@ func (s *session) hardware(ctx context.Context, c *shim.Call, r wire.HardwareOp)
 		}
 		return fields
 	}
+	var opened string // the stream, if there is one
 	run := func() (any, []audit.Field, error) {
 		by := device.Caller{
 			Session: s.ID(), Holder: s.Holder(), Owner: s.Owner(), Streams: c.Granted().Has(wire.Streams),
@@ -286,14 +287,23 @@ func (s *session) hardware(ctx context.Context, c *shim.Call, r wire.HardwareOp)
 		}
 		answer, t, err := s.d.dispatch.Do(ctx, by, r)
 		if err == nil {
-			s.d.begin(c, answer.Result)
+			opened = s.d.begin(c, answer.Result)
 		}
 		return answer, details(t), err
 	}
+	var (
+		answer any
+		err    error
+	)
 	if s.d.dispatch.Effect(r.Device, r.Op) == device.ReadOnly {
-		return look(s, c, "", run)
+		answer, err = look(s, c, "", run)
+	} else {
+		answer, err = change(s, c, "", details(device.Trace{}), run)
 	}
-	return change(s, c, "", details(device.Trace{}), run)
+	if err != nil && opened != "" { // not recorded: nobody learns its name
+		s.d.streams.EndWhere(stream.ReasonFailed, func(i stream.Info) bool { return i.ID == opened })
+	}
+	return answer, err
 }
 
 // hardwareLane keeps operations on one device in the order of the wire,
@@ -367,7 +377,7 @@ func change(s *session, c *shim.Call, path string, intent []audit.Field, f func(
 		Result:  audit.Result{OK: true},
 	}
 	if err := s.d.audit.Append(entry); err != nil {
-		return nil, notRecorded(err)
+		return nil, err
 	}
 	start := time.Now()
 	answer, details, err := f()
@@ -376,7 +386,7 @@ func change(s *session, c *shim.Call, path string, intent []audit.Field, f func(
 		ended = &r
 	}
 	if e := s.record(c, path, details, time.Since(start), ended, err); e != nil {
-		return nil, e
+		return nil, unrecorded(e, err)
 	}
 	return answer, err
 }
@@ -394,10 +404,7 @@ func (s *session) record(c *shim.Call, path string, details []audit.Field, took 
 		entry.Op = audit.OpJailViolation
 		entry.Details = []audit.Field{audit.String("code", string(code)), audit.String("path", violated(err, path)), audit.String("attempted_op", string(c.Type))}
 	}
-	if err := s.d.audit.Append(entry); err != nil {
-		return notRecorded(err)
-	}
-	return nil
+	return s.d.audit.Append(entry)
 }
 
 // violated is the path that broke out: of a move either end may be the one.
@@ -411,7 +418,12 @@ func violated(err error, path string) string {
 	return path
 }
 
-// notRecorded refuses what can't be recorded.
-func notRecorded(err error) error {
-	return wire.Errorf(wire.CodeOf(err), "refused, since the audit log can't be written: %v", err).With("reason", "audit_failed")
+// unrecorded is the answer to an operation whose outcome can't be recorded: who
+// asked must not take it for undone, and ask again. failed is how it went.
+func unrecorded(err, failed error) error {
+	e := wire.Errorf(wire.CodeOf(err), "done, but the outcome can't be recorded: the audit log can't be written")
+	if failed != nil {
+		e = wire.Errorf(wire.CodeOf(err), "failed (%s), and that can't be recorded: the audit log can't be written", wire.AsError(failed).Message)
+	}
+	return e.With("reason", "audit_unavailable").With("done", failed == nil)
 }

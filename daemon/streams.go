@@ -58,11 +58,15 @@ func (d *services) closeStream(_ context.Context, c *shim.Call, r wire.StreamClo
 	return nil, nil
 }
 
-// begin lets the stream of a result flow once that has left.
-func (d *services) begin(c *shim.Call, result any) {
-	if o, ok := result.(interface{ OpenedStream() string }); ok && o.OpenedStream() != "" {
-		c.OnAnswered(func() { d.streams.Begin(o.OpenedStream(), c.Outlet()) })
+// begin lets the stream of a result, if there is one, flow once that has left,
+// and returns its name.
+func (d *services) begin(c *shim.Call, result any) string {
+	o, ok := result.(interface{ OpenedStream() string })
+	if !ok || o.OpenedStream() == "" {
+		return ""
 	}
+	c.OnAnswered(func() { d.streams.Begin(o.OpenedStream(), c.Outlet()) })
+	return o.OpenedStream()
 }
 
 // streamEnded leaves a record of what went through a stream.

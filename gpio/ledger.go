@@ -160,7 +160,7 @@ func (l *Ledger) Remove(device string, lines ...int) error {
 }
 
 // change writes the file if f has changed something, or if the last change
-// couldn't be written. A failure is HARDWARE_OPEN_FAILED.
+// couldn't be written. A failure is HARDWARE_OPEN_FAILED or DISK_FULL.
 func (l *Ledger) change(f func() bool) error {
 	if l == nil {
 		return nil
@@ -175,8 +175,12 @@ func (l *Ledger) change(f func() bool) error {
 		err = atomicfile.Write(l.path, data, 0o600)
 	}
 	if l.behind = err != nil; l.behind {
-		return wire.Errorf(wire.HardwareOpenFailed, "what becomes of an output at the end can't be written down: %v", err).
-			With("hint", "the daemon's state directory must be writable")
+		code := wire.HardwareOpenFailed
+		if atomicfile.Full(err) {
+			code = wire.DiskFull
+		}
+		return wire.Errorf(code, "what becomes of an output at the end can't be written down: %s", atomicfile.Why(err)).
+			With("hint", "the daemon's state directory must be writable, and have room")
 	}
 	return nil
 }

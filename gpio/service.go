@@ -129,7 +129,7 @@ func (s *Service) Parts(_ context.Context, d device.Descriptor, op string, args 
 			return nil, err
 		}
 		if !seen.add(o) {
-			return nil, invalid("lines", "name line %d twice", o)
+			return nil, invalid("lines", "name line %d twice, once as %s", o, name)
 		}
 		l := &b.names.lines[o]
 		parts = append(parts, device.Part{Key: l.key, Names: l.all})

@@ -1,17 +1,16 @@
 package grant
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 	"unicode/utf8"
 
+	"farhand/internal/atomicfile"
 	"farhand/wire"
 )
 
@@ -255,7 +254,7 @@ func (s *Store) note(id string, k *session) {
 
 func notKept(err error) error {
 	code := wire.InternalError
-	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+	if atomicfile.Full(err) {
 		code = wire.DiskFull
 	}
 	return fmt.Errorf("%w: %w", wire.Errorf(code, "the binding can't be stored, so it was not made"), err)

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"farhand/internal/atomicfile"
 	"farhand/octoprint/rest"
 	"farhand/wire"
 )
@@ -102,7 +103,16 @@ func (h *held) keep() error {
 	off := slices.AppendSeq(h.p.debts(), maps.Keys(h.hot))
 	slices.Sort(off)
 	off = slices.Compact(off)
-	return h.p.own.store.change(h.p.Name, h.p.URL.String(), func(r *record) { r.Hot = off })
+	err := h.p.own.store.change(h.p.Name, h.p.URL.String(), func(r *record) { r.Hot = off })
+	if err == nil {
+		return nil
+	}
+	code := wire.HardwareOpenFailed
+	if atomicfile.Full(err) {
+		code = wire.DiskFull
+	}
+	return wire.Errorf(code, "which heaters are to go off at the end can't be written down: %s", atomicfile.Why(err)).
+		With("hint", "the daemon's state directory must be writable, and have room")
 }
 
 // turn waits until nobody else sets targets or switches heaters off, and keeps
