@@ -1,6 +1,8 @@
 package e2e
 
 import (
+	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -300,7 +302,8 @@ func TestKilledAtWork(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, uint64(number(t, "FARHAND_TEST_SEED", 1))))
 	for range 5 {
 		own := b.user("")
-		stop, done := make(chan struct{}), make(chan struct{})
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan struct{})
 		began := make(chan struct{})
 		go func() {
 			defer close(done)
@@ -310,12 +313,10 @@ func TestKilledAtWork(t *testing.T) {
 					{wire.OpGPIOSet, fmt.Sprintf(`{"line":5,"value":%d,"on_release":"input"}`, i%2)},
 					{wire.OpRelease, `{}`},
 				} {
-					select {
-					case <-stop:
+					_, err := own.Hardware(ctx, wire.HardwareOp{Device: chip, Op: op.op, Args: json.RawMessage(op.args)}, nil)
+					if ctx.Err() != nil {
 						return
-					default:
 					}
-					_, err := own.try(chip, op.op, op.args)
 					if err != nil && !passing(err) {
 						t.Errorf("%s %s: %v", op.op, op.args, err)
 					}
@@ -330,12 +331,12 @@ func TestKilledAtWork(t *testing.T) {
 		<-pause.C
 		b.daemon.kill()
 		before := promised(t, b.ledger())
-		close(stop)
+		stop()
+		<-done // so that nothing is asked of the next
 		m := b.manager(fmt.Sprintf("manager-%d", rng.Int64()))
 		b.startDaemon("NOTIFY_SOCKET=" + m.path)
 		after := promised(t, m.awaitReady(t))
 		b.daemon.await(0, `^Online`)
-		<-done
 		for line, what := range after {
 			if what != wire.GPIOHold || before[line] == wire.GPIOInput {
 				t.Errorf("line %d is still to become %s; before it was %s", line, what, before[line])
