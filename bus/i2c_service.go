@@ -43,7 +43,7 @@ func (I2CService) Parts(_ context.Context, _ device.Descriptor, op string, args 
 	if op != wire.OpI2CTransfer && op != wire.OpI2CSMBus && op != wire.OpRelease {
 		return nil, nil
 	}
-	if err := decode(op, args, &a); err != nil {
+	if err := decode(args, &a); err != nil {
 		return nil, err
 	}
 	if a.Address == nil {
@@ -73,7 +73,7 @@ func (s I2CService) Do(ctx context.Context, r *device.Request) (any, error) {
 // operation it was.
 func do[A, R any](r *device.Request, fn func(A) (R, error)) (any, error) {
 	var a A
-	err := decode(r.Op, r.Args, &a)
+	err := decode(r.Args, &a)
 	if err == nil {
 		var result R
 		if result, err = fn(a); err == nil {
@@ -87,23 +87,15 @@ func do[A, R any](r *device.Request, fn func(A) (R, error)) (any, error) {
 	return nil, e.With("device", r.Device.ID).With("op", r.Op)
 }
 
-// decode reads arguments. Its error repeats none of the data.
-func decode(op string, args json.RawMessage, into any) error {
+// decode reads arguments.
+func decode(args json.RawMessage, into any) error {
 	if len(args) == 0 {
 		return nil
 	}
-	err := json.Unmarshal(args, into)
-	if err == nil {
-		return nil
+	if err := json.Unmarshal(args, into); err != nil {
+		return device.BadArgs(err, "no valid JSON")
 	}
-	if wire.CodeOf(err) == wire.InvalidArgument {
-		return err
-	}
-	text := "no valid JSON"
-	if e, ok := err.(*json.UnmarshalTypeError); ok {
-		text = "args." + e.Field + " must not be a " + e.Value
-	}
-	return wire.Errorf(wire.InvalidArgument, "the arguments of %s can't be read: %s", device.Clean(op), text)
+	return nil
 }
 
 type i2cOperation struct {

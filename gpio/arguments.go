@@ -2,12 +2,12 @@ package gpio
 
 import (
 	"encoding/json"
-	"errors"
 	"math"
 	"slices"
 	"strings"
 	"time"
 
+	"farhand/device"
 	"farhand/wire"
 )
 
@@ -68,16 +68,8 @@ func decodeArgs[A any](args json.RawMessage) (A, error) {
 	return a, nil
 }
 
-func badArguments(err error) error {
-	var e *wire.Error
-	if errors.As(err, &e) {
-		return err
-	}
-	if t, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		return invalid("args."+t.Field, "must not be a %s", t.Value)
-	}
-	return wire.Errorf(wire.InvalidArgument, "the arguments can't be read: %v", err)
-}
+// badArguments is about numbers and names, which may be repeated.
+func badArguments(err error) error { return device.BadArgs(err, device.Clean(err.Error())) }
 
 // decodeSet reads the arguments of GPIO_SET, which is called most.
 func decodeSet(args json.RawMessage) (wire.GPIOSet, error) {

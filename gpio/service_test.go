@@ -358,7 +358,7 @@ func TestBadArguments(t *testing.T) {
 		`{"lines":{"5":1}}`:                                   "lines",
 		`{"line":5,"direction":"out","deadman_seconds":0.01}`: "deadman_seconds",
 		`{"line":5,"direction":"out","deadman_seconds":1e9}`:  "deadman_seconds",
-		`{"line":5,"active_low":"yes"}`:                       "args.active_low",
+		`{"line":5,"active_low":"yes"}`:                       "active_low",
 	} {
 		if e := x.Fails(wire.InvalidArgument, "s", bcm, wire.OpGPIOConfigure, args); e.Details["field"] != field {
 			t.Errorf("%s: %v %v, want %s", args, e, e.Details, field)

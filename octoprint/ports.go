@@ -67,7 +67,7 @@ func (s PortService) open(r *device.Request) (Port, error) {
 }
 
 func (s PortService) status(r *device.Request) (wire.PrinterStatus, error) {
-	if _, err := decode[nothing](r.Op, r.Args); err != nil {
+	if _, err := decode[nothing](r.Args); err != nil {
 		return wire.PrinterStatus{}, err
 	}
 	p, err := s.open(r)
@@ -107,7 +107,7 @@ func (s PortService) status(r *device.Request) (wire.PrinterStatus, error) {
 
 func (s PortService) command(ctx context.Context, r *device.Request) (wire.PrinterCommanded, error) {
 	none := wire.PrinterCommanded{}
-	a, err := decode[wire.PrinterCommand](r.Op, r.Args)
+	a, err := decode[wire.PrinterCommand](r.Args)
 	if err != nil {
 		return none, err
 	}

@@ -91,7 +91,7 @@ type operation struct {
 // run decodes the arguments, runs fn and says in an error which device and
 // operation it was.
 func run[A, R any](o *operation, fn func(A) (R, error)) (any, error) {
-	a, err := decode[A](o.r.Op, o.r.Args)
+	a, err := decode[A](o.r.Args)
 	if err != nil {
 		return nil, tag(err, o.r)
 	}
@@ -107,19 +107,13 @@ func tag(err error, r *device.Request) error {
 	return wire.AsError(err).With("device", r.Device.ID).With("op", r.Op)
 }
 
-func decode[A any](op string, args json.RawMessage) (A, error) {
+func decode[A any](args json.RawMessage) (A, error) {
 	var a A
 	if len(args) == 0 {
 		return a, nil
 	}
 	if err := json.Unmarshal(args, &a); err != nil {
-		what := "no valid JSON"
-		if e, ok := err.(*json.UnmarshalTypeError); ok {
-			what = "args." + e.Field + " must not be a " + e.Value
-		} else if _, syntax := err.(*json.SyntaxError); !syntax {
-			what = device.Clean(err.Error())
-		}
-		return a, wire.Errorf(wire.InvalidArgument, "the arguments of %s can't be read: %s", op, what)
+		return a, device.BadArgs(err, device.Clean(err.Error())) // its own types say which field, and data is for USB ports
 	}
 	return a, nil
 }

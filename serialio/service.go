@@ -82,7 +82,7 @@ func run[A, R any](o *operation, fn func(A) (R, error)) (any, error) {
 	var a A
 	if len(o.r.Args) > 0 {
 		if err := json.Unmarshal(o.r.Args, &a); err != nil {
-			return nil, o.tag(wire.Errorf(wire.InvalidArgument, "the arguments of %s can't be read: %s", o.r.Op, badJSON(err)))
+			return nil, o.tag(device.BadArgs(err, "what is bytes must be base64"))
 		}
 	}
 	r, err := fn(a)
@@ -90,17 +90,6 @@ func run[A, R any](o *operation, fn func(A) (R, error)) (any, error) {
 		return nil, o.tag(err)
 	}
 	return r, nil
-}
-
-// badJSON says what is wrong without repeating any of the data.
-func badJSON(err error) string {
-	switch e := err.(type) {
-	case *json.UnmarshalTypeError:
-		return "args." + e.Field + " must not be a " + e.Value
-	case *json.SyntaxError:
-		return "no valid JSON"
-	}
-	return "what is bytes must be base64"
 }
 
 // tag adds the device and the operation to an error's details, and lets go of

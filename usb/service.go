@@ -101,7 +101,7 @@ func run[A, R any](o *operation, fn func(A) (R, error)) (any, error) {
 	var a A
 	if len(o.Args) > 0 {
 		if err := decode(o.Args, &a); err != nil {
-			return nil, o.fail(wire.Errorf(wire.InvalidArgument, "the arguments of %s can't be read: %s", o.Op, badJSON(err)))
+			return nil, o.fail(device.BadArgs(err, `numbers are written as 129 or "0x81", and data is base64`))
 		}
 	}
 	r, err := fn(a)
@@ -118,17 +118,6 @@ func decode(args json.RawMessage, a any) error {
 		return u.UnmarshalJSON(args)
 	}
 	return json.Unmarshal(args, a)
-}
-
-// badJSON says what is wrong without repeating any of the data.
-func badJSON(err error) string {
-	if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		return "args." + e.Field + " must not be a " + e.Value
-	}
-	if _, ok := errors.AsType[*json.SyntaxError](err); ok {
-		return "no valid JSON"
-	}
-	return `numbers are written as 129 or "0x81", and data is base64`
 }
 
 // fail undoes what the operation alone had claimed, lets go of a device that
