@@ -18,7 +18,7 @@ import (
 
 // Required are the suites without which a run of the whole lab is a failure,
 // even if their tests were to vanish.
-var Required = []string{"bus", "lab/guest", "lab/soak", "octoprint", "usb"}
+var Required = []string{"bus", "gpio", "lab/guest", "lab/soak", "octoprint", "serialio", "usb"}
 
 // Suite is a package with lab tests.
 type Suite struct {
