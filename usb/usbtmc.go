@@ -43,6 +43,7 @@ const (
 	recoveryStep  = 500 * time.Millisecond
 	recoveryPoll  = 20 * time.Millisecond
 	recoveryDrain = 4 << 20
+	recoverySteps = 64 // that are told of
 )
 
 func isInstrument(f *usbfs.Interface) bool {
@@ -86,9 +87,16 @@ func (o *operation) abort(x *session, f found, tag byte) *wire.USBRecovery {
 	return &r.result
 }
 
+// tell notes a step. An instrument that is never ready makes for many.
+func (r *recovery) tell(step string) {
+	if len(r.result.Steps) < recoverySteps {
+		r.result.Steps = append(r.result.Steps, step)
+	}
+}
+
 // ask is one class request that reads: its status, and what else it said.
 func (r *recovery) ask(step string, s setup, length int) (status byte, more []byte) {
-	r.result.Steps = append(r.result.Steps, step)
+	r.tell(step)
 	ctx, cancel := context.WithTimeout(r.ctx, recoveryStep)
 	defer cancel()
 	data := make([]byte, length)
@@ -140,7 +148,7 @@ func (r *recovery) abortOut(e usbfs.Endpoint, tag byte) {
 
 // drain reads until a packet that isn't full, or nothing more comes.
 func (r *recovery) drain(e usbfs.Endpoint) {
-	r.result.Steps = append(r.result.Steps, "drain")
+	r.tell("drain")
 	if e.MaxPacket == 0 {
 		return
 	}
@@ -173,7 +181,7 @@ func (r *recovery) clear() bool {
 	}
 	for _, e := range r.f.Endpoints {
 		if !e.In() && e.Kind == usbfs.Bulk { // 4.2.1.7: as the last step
-			r.result.Steps = append(r.result.Steps, "clear bulk-out halt")
+			r.tell("clear bulk-out halt")
 			return r.x.h.ClearHalt(e.Address) == nil
 		}
 	}
