@@ -69,7 +69,7 @@ func TestWhileCommandsStart(t *testing.T) {
 			}
 		})
 	}
-	for range 200 {
+	for range 100 {
 		p, err := serialio.Open(node, serialio.DefaultMode())
 		if err != nil {
 			t.Error(err)
