@@ -21,6 +21,7 @@ import (
 	"farhand/internal/version"
 	"farhand/link"
 	"farhand/shim"
+	"farhand/stream"
 	"farhand/systemd"
 	"farhand/wire"
 )
@@ -84,10 +85,41 @@ func Run(ctx context.Context, o Options) error {
 	if d.services, err = open(ctx, o); err != nil {
 		return err
 	}
-	err = d.run(ctx)
+	// The connection outlives ctx by what there is still to say on it.
+	connected, disconnect := context.WithCancelCause(context.WithoutCancel(ctx))
+	said := make(chan struct{})
+	stopSaying := context.AfterFunc(ctx, func() {
+		defer close(said)
+		d.farewell()
+		disconnect(context.Cause(ctx))
+	})
+	err = d.run(connected)
+	if !stopSaying() {
+		<-said
+	}
+	disconnect(nil)
 	d.setState(StateStopping, "")
 	d.notify.Stopping()
 	return errors.Join(err, d.stop(err))
+}
+
+// farewellTime bounds what is said before the connection ends: a receiver that
+// gives no credit hears nothing of it.
+const farewellTime = 300 * time.Millisecond
+
+// farewell ends what sessions hold, so that they hear why.
+func (d *daemon) farewell() {
+	if d.leases == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), farewellTime)
+	defer cancel()
+	over := stream.Cause(wire.InternalError, stream.ReasonStopping, "the daemon is stopping")
+	if _, err := d.leases.EndWhere(ctx, over, allLeases); err != nil {
+		d.log.Warn("leases not all given back", "error", err)
+	}
+	d.streams.EndWhere(stream.ReasonStopping, func(stream.Info) bool { return true })
+	d.streams.Drain(ctx)
 }
 
 // stop records the end and closes everything.

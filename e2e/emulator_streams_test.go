@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -289,17 +290,16 @@ func TestEmulatorStreams(t *testing.T) {
 		}
 		return nil
 	})
-	s.Call(wire.TPing, nil)
-	for len(s.Streams) > 0 { // the single bytes of all those
-		<-s.Streams
-	}
 	attach(s, fmt.Sprintf(`{"stream":%q,"from":%d,"credit":1048576}`, f.id, f.at))
 	var first *wire.StreamGap
 	at := f.at
 	for at < a.Next {
 		d := <-s.Streams
-		if d.Lost != nil && first == nil {
-			if first = d.Lost; first.From != at || first.To != d.Offset || d.Offset < a.Next-(256<<10) {
+		if first == nil && (d.Lost == nil || d.Lost.From != at) {
+			continue // one of the single bytes was still under way
+		}
+		if first == nil {
+			if first = d.Lost; first.To != d.Offset || d.Offset < a.Next-(256<<10) {
 				t.Errorf("the gap %+v at %d of %+v", *first, at, a)
 			}
 			at = d.Offset
@@ -339,4 +339,11 @@ func TestEmulatorStreams(t *testing.T) {
 	p.control.Call(wire.TDetachSession, map[string]any{"session_id": "first"})
 	emRefused(t, other.Call(wire.TStreamAttach, map[string]any{"stream": id}), wire.StreamNotFound, nil)
 	answer[wire.HardwareResult](t, hardware(other, chip, wire.OpGPIOSet, `{"line":27,"value":0}`), wire.THardwareResult)
+
+	// A daemon that is told to stop says so before its sockets close.
+	f = &flow{t: t, s: other, id: opened(hardware(other, chip, wire.OpGPIOWatch, `{"line":23}`))}
+	b.daemon.signal(syscall.SIGTERM)
+	if _, end := f.take(1); end == nil || end.Reason != "daemon_stopping" {
+		t.Errorf("ended with %+v", end)
+	}
 }

@@ -279,6 +279,27 @@ func (h *Hub) EndWhere(reason string, which func(Info) bool) int {
 	return n
 }
 
+// Drain waits until what has ended has also been sent as far as credit reaches
+// it, but not longer than ctx.
+func (h *Hub) Drain(ctx context.Context) {
+	h.mu.Lock()
+	past := slices.Clone(h.past)
+	h.mu.Unlock()
+	for _, s := range past {
+		s.mu.Lock()
+		a := s.cur
+		s.mu.Unlock()
+		if a == nil {
+			continue
+		}
+		select {
+		case <-a.done:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
 // List describes all streams that have not ended, by id.
 func (h *Hub) List() []Info {
 	var all []Info
@@ -324,6 +345,7 @@ type attachment struct {
 	next   int64
 	credit int // guarded by the stream's mu
 	news   chan struct{}
+	done   chan struct{} // closed when it sends no more
 	cancel context.CancelFunc
 }
 
@@ -334,12 +356,13 @@ func (h *Hub) attach(s *Stream, out Outlet, from int64, credit int) {
 		return
 	}
 	ctx, cancel := context.WithCancel(out.Context())
-	a := &attachment{out: out, next: from, credit: credit, news: make(chan struct{}, 1), cancel: cancel}
+	a := &attachment{out: out, next: from, credit: credit, news: make(chan struct{}, 1), done: make(chan struct{}), cancel: cancel}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.detach()
 	s.cur, s.tended = a, time.Now()
 	h.senders.Go(func() {
+		defer close(a.done)
 		defer cancel()
 		if err := h.send(ctx, s, a); err != nil && !errors.Is(err, context.Canceled) {
 			h.opts.Log.Debug("stream not received any more", "stream", s.id, "err", err)

@@ -527,3 +527,41 @@ func TestARefusedAttachTakesNothingAway(t *testing.T) {
 		}
 	})
 }
+
+func TestDrain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := NewHub(HubOptions{})
+		defer h.Close()
+		o := newOutlet(t, "r")
+		s := open(t, h, Options{Owner: alice})
+		h.Begin(s.ID(), o)
+		s.Write([]byte("last words"))
+		stuck := open(t, h, Options{Owner: alice, Credit: 1})
+		h.Begin(stuck.ID(), o)
+		stuck.Write([]byte("ab"))
+		open(t, h, Options{Owner: alice}).End(ReasonStopping, nil) // nobody receives it
+		s.End(ReasonStopping, nil)
+		h.Drain(t.Context())
+		var got string
+		for range 3 {
+			select {
+			case d := <-o.frames:
+				got += string(d.Data)
+				if d.End != nil {
+					got += "."
+				}
+			default:
+			}
+		}
+		if !strings.Contains(got, "last words.") {
+			t.Errorf("drained, and sent was %q", got)
+		}
+		stuck.End(ReasonStopping, nil)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		h.Drain(ctx)
+		if ctx.Err() == nil {
+			t.Error("what waits for credit counts as sent")
+		}
+	})
+}
