@@ -106,6 +106,11 @@ func (k *socket) turn(c *Call, before *Call) error {
 	if k.kind == wire.Data {
 		select {
 		case k.shim.slots <- struct{}{}:
+			return nil
+		default: // Done makes a channel
+		}
+		select {
+		case k.shim.slots <- struct{}{}:
 		case <-c.ctx.Done():
 			return context.Cause(c.ctx)
 		}

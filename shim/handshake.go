@@ -161,9 +161,12 @@ func negotiate(theirs string) (int, bool) {
 // parseVersion reads major.minor.
 func parseVersion(v string) (major, minor int, ok bool) {
 	a, b, cut := strings.Cut(v, ".")
+	if !cut {
+		return 0, 0, false
+	}
 	major, err1 := strconv.Atoi(a)
 	minor, err2 := strconv.Atoi(b)
-	return major, minor, cut && err1 == nil && err2 == nil && major >= 0 && minor >= 0 &&
+	return major, minor, err1 == nil && err2 == nil && major >= 0 && minor >= 0 &&
 		!strings.ContainsAny(v, "+-")
 }
 
