@@ -30,6 +30,7 @@ type Report struct {
 	BootSeconds float64  `json:"boot_seconds"` // from the kernel's start until modules are loaded
 	Seconds     float64  `json:"seconds"`      // of wall time, building and booting included
 	Result      string   `json:"result"`
+	Whole       bool     `json:"whole"`             // it was of every suite and test
 	Problem     string   `json:"problem,omitempty"` // what went wrong outside of the suites
 	Suites      []*Suite `json:"suites"`
 }

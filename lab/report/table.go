@@ -42,10 +42,12 @@ func (r *Report) Print(w io.Writer, verbose bool) {
 	}
 	// Cutting the run short is for limits, not for this bar: a machine may be
 	// busy with something else.
-	word := "ok"
-	if r.Seconds > barSeconds {
-		word = "short"
+	if r.Whole {
+		word := "ok"
+		if r.Seconds > barSeconds {
+			word = "short"
+		}
+		fmt.Fprintf(w, "bar lab_seconds %.0f %d %s\n", r.Seconds, barSeconds, word)
 	}
-	fmt.Fprintf(w, "bar lab_seconds %.0f %d %s\n", r.Seconds, barSeconds, word)
 	fmt.Fprintf(w, "lab: Linux %s, up in %.1f s, %.1f s in all: %d passed, %d failed\n", r.Kernel, r.BootSeconds, r.Seconds, passed, failed)
 }

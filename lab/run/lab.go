@@ -60,6 +60,7 @@ func lab(ctx context.Context, o options, out io.Writer) (bool, error) {
 		names = append(names, s.Name)
 	}
 	r := report.New(names)
+	r.Whole = o.suites == "" && o.tests == allTests
 	image, built, err := build(ctx, o, k, chosen, work, r)
 	if err != nil {
 		return false, err

@@ -12,13 +12,16 @@ import (
 	"time"
 )
 
+// allTests is the pattern of every test that is for the lab.
+const allTests = "^TestLab"
+
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	var o options
 	flag.StringVar(&o.root, "root", ".", "the module's `folder`")
 	flag.StringVar(&o.suites, "run", "", "`suites` to run, as gpio,usb (default: all)")
-	flag.StringVar(&o.tests, "test", "^TestLab", "the `pattern` of tests to run")
+	flag.StringVar(&o.tests, "test", allTests, "the `pattern` of tests to run")
 	flag.StringVar(&o.report, "report", "bin/lab.json", "the `file` for the report")
 	flag.DurationVar(&o.limit, "limit", 6*time.Minute, "how long guests may run in all; on two free cores they take less than half")
 	flag.DurationVar(&o.suiteLimit, "suite-limit", 150*time.Second, "how long one suite may run, before it says what hangs")
