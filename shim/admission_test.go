@@ -55,8 +55,10 @@ func (g *gate) handle(ctx context.Context, _ *shim.Call, req wire.FileList) (any
 }
 
 // gated is a rig whose FILE_LIST waits at a gate.
-func gated(t *testing.T) (*rig, *gate) {
-	r, g := newRig(t), newGate()
+func gated(t *testing.T) (*rig, *gate) { return gatedOn(newRig(t)) }
+
+func gatedOn(r *rig) (*rig, *gate) {
+	g := newGate()
 	table := r.table()
 	table[wire.TFileList] = shim.Method{Handle: shim.Unary(g.handle), Lane: func(c *shim.Call) string {
 		var req wire.FileList

@@ -48,6 +48,12 @@ func (k *socket) start(c *Call, r *reader) {
 	work := func() {
 		result, err := k.run(c, before)
 		k.answer(c, result, err)
+		if before != nil { // which goes on if this call gave up waiting
+			select {
+			case <-before.done:
+			case <-k.ctx.Done():
+			}
+		}
 		close(c.done)
 		c.cancel(nil)
 		k.leaveLane(lane, c)
@@ -97,10 +103,8 @@ func (k *socket) run(c *Call, before *Call) (any, error) {
 // lost to those it waits for.
 func (k *socket) turn(c *Call, before *Call) error {
 	if before != nil {
-		select {
-		case <-before.done:
-		case <-c.ctx.Done():
-			return context.Cause(c.ctx)
+		if err := c.follow(before); err != nil {
+			return err
 		}
 	}
 	if k.kind == wire.Data {
@@ -116,6 +120,31 @@ func (k *socket) turn(c *Call, before *Call) error {
 		}
 	}
 	return nil
+}
+
+// laneWait is how long a call waits for those before it in its lane. What it
+// asks for isn't begun when little is left of the time that anybody waits for the
+// answer.
+const laneWait = wire.PlatformTimeout - 10*time.Second
+
+// follow waits for the end of the call before.
+func (c *Call) follow(before *Call) error {
+	select {
+	case <-before.done:
+		return nil
+	default: // most don't wait
+	}
+	late := time.NewTimer(laneWait)
+	defer late.Stop()
+	select {
+	case <-before.done:
+		return nil
+	case <-late.C:
+		return wire.Errorf(wire.HardwareBusy, "not begun: what was asked of it before still goes on after %v", laneWait).
+			With("reason", "queue").With("hint", "ask again when that has ended")
+	case <-c.ctx.Done():
+		return context.Cause(c.ctx)
+	}
 }
 
 // handle calls the handler; a panic of it is the call's failure alone.

@@ -386,3 +386,41 @@ func TestTheOthersFollow(t *testing.T) {
 		}
 	})
 }
+
+// TestLaneWait: what waits for its turn longer than anybody waits for the answer
+// isn't begun, and what comes after it doesn't pass what still goes on.
+func TestLaneWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, g := gatedOn(newBubbleRig(t))
+		control := r.start()
+		data, _ := r.data(control, "s")
+		ask := func(path string) string { return data.Request(wire.TFileList, wire.FileList{Path: path}) }
+		first := ask("lane/0")
+		<-g.started
+		second := ask("lane/1")
+		faketime.Advance(15 * time.Second)
+		third := ask("lane/2")
+		begun := time.Now()
+		e := data.Wait(second)
+		if d := time.Since(begun); d > 6*time.Second {
+			t.Errorf("it is refused after %v", d)
+		}
+		if d := wantError(t, e, wire.HardwareBusy); d["reason"] != "queue" {
+			t.Errorf("details %v", d)
+		}
+		faketime.Advance(time.Second)
+		if len(g.started) != 0 {
+			t.Error("a call passed one of its lane that goes on")
+		}
+		close(g.door("lane/0"))
+		data.Wait(first)
+		if got := <-g.started; got != "lane/2" {
+			t.Errorf("%s was begun", got)
+		}
+		close(g.door("lane/2"))
+		data.Wait(third)
+		if g.most.Load() != 1 {
+			t.Errorf("%d of one lane at once", g.most.Load())
+		}
+	})
+}
