@@ -97,8 +97,9 @@ type Lease struct {
 	told    bool // OnHold was
 	parked  bool // between two operations without hold: only the state lingers
 	ended   bool
-	uses    int    // operations running or waiting
-	op      string // the one that is running
+	uses    int                     // operations running or waiting
+	op      string                  // the one that is running
+	cut     context.CancelCauseFunc // ends it; nil if there is none
 	timer   *time.Timer
 	heldBy  string        // the last operation that kept it
 	names   []string      // what a grant may call the part
@@ -225,27 +226,30 @@ func (ls *Leases) Begin(ctx context.Context, key Key, op string, h Holder, names
 	}
 	select {
 	case <-l.turn:
-	case <-ctx.Done():
-		ls.leave(l)
-		return nil, nil, nil, context.Cause(ctx)
-	case <-l.ctx.Done():
-		ls.leave(l)
-		return nil, nil, nil, context.Cause(l.ctx)
+	default:
+		select {
+		case <-l.turn:
+		case <-ctx.Done():
+			ls.leave(l)
+			return nil, nil, nil, context.Cause(ctx)
+		case <-l.ctx.Done():
+			ls.leave(l)
+			return nil, nil, nil, context.Cause(l.ctx)
+		}
 	}
 	// An end of ctx that comes before an end of the lease that ctx belongs to is
 	// seen here: the operation doesn't begin under the next lease.
 	err = context.Cause(ctx)
+	opCtx, cancel := context.WithCancelCause(ctx)
 	if err == nil {
-		err = ls.start(l, op, names)
+		err = ls.start(l, op, names, cancel)
 	}
 	if err != nil {
+		cancel(context.Canceled)
 		ls.finish(l, false)
 		return nil, nil, nil, err
 	}
-	opCtx, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(l.ctx, func() { cancel(context.Cause(l.ctx)) })
 	return l, opCtx, func(hold bool) {
-		stop()
 		cancel(context.Canceled)
 		ls.finish(l, hold)
 	}, nil
@@ -304,13 +308,13 @@ func (ls *Leases) newLease(key Key, h Holder) *Lease {
 }
 
 // start is called with the turn.
-func (ls *Leases) start(l *Lease, op string, names []string) error {
+func (ls *Leases) start(l *Lease, op string, names []string, cancel context.CancelCauseFunc) error {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	if l.ended {
 		return context.Cause(l.ctx)
 	}
-	l.op, l.parked, l.began, l.names = op, false, time.Now(), names
+	l.op, l.cut, l.parked, l.began, l.names = op, cancel, false, time.Now(), names
 	return nil
 }
 
@@ -321,7 +325,7 @@ func (ls *Leases) finish(l *Lease, hold bool) {
 	if hold || l.kept > 0 {
 		l.heldBy = l.op
 	}
-	l.op = ""
+	l.op, l.cut = "", nil
 	l.held = l.held || hold
 	l.uses--
 	if (l.held || l.kept > 0) && !l.told && !l.ended {
@@ -364,6 +368,16 @@ func (ls *Leases) rest(l *Lease) {
 	case l.state != nil && l.linger && ls.opts.Linger > 0:
 		l.parked = true
 		l.timer = time.AfterFunc(ls.opts.Linger, func() { ls.expire(l, "not held") })
+	case l.state == nil && !l.told:
+		// There is nothing to close and nobody to tell, so nothing to wait for.
+		l.ended = true
+		if l.watch != nil {
+			l.watch.Stop()
+		}
+		l.cancel(context.Canceled)
+		delete(ls.byKey, l.key)
+		close(l.gone)
+		ls.ending.Done()
 	default:
 		ls.end(l, context.Canceled)
 	}
@@ -398,6 +412,9 @@ func (ls *Leases) end(l *Lease, cause error) {
 		l.watch.Stop()
 	}
 	l.cancel(cause)
+	if l.cut != nil {
+		l.cut(cause)
+	}
 	go func() {
 		defer ls.ending.Done()
 		<-l.turn // an operation returns at once when its context ends
