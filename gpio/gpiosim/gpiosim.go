@@ -316,10 +316,9 @@ func (c *Chip) find(f *os.File, info os.FileInfo) *descriptor {
 	defer c.mu.Unlock()
 	for _, r := range c.requests {
 		if r.is(info) {
-			r.handles++
 			r.in.Close()
 			r.in = f
-			return &descriptor{request: r}
+			return r.open()
 		}
 	}
 	return nil
@@ -329,7 +328,9 @@ func (c *Chip) kill() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, r := range c.requests {
-		r.handles = 0
+		for d := range r.handles {
+			d.close() // or a thread of it would go on driving the lines
+		}
 	}
 	c.reap()
 }

@@ -91,7 +91,7 @@ func (h *handle) Request(lines []gpio.LineConfig, o gpio.Options) (gpio.Request,
 		buffer = 16 * len(lines)
 	}
 	r := &request{
-		chip: c, handles: 1, buffer: min(buffer, uapi.MaxEventBuffer), wake: make(chan struct{}, 1),
+		chip: c, handles: make(map[*descriptor]bool), buffer: min(buffer, uapi.MaxEventBuffer), wake: make(chan struct{}, 1),
 		timers: make([]*time.Timer, len(lines)), lineSeq: make([]uint32, len(lines)), stable: make([]int, len(lines)),
 	}
 	for i, config := range lines {
@@ -102,7 +102,7 @@ func (h *handle) Request(lines []gpio.LineConfig, o gpio.Options) (gpio.Request,
 	c.requests = append(c.requests, r)
 	c.made++
 	r.apply(lines)
-	return &descriptor{request: r}, nil
+	return r.open(), nil
 }
 
 // allows says whether lines can be set like that by a request, nil for a new
@@ -132,7 +132,7 @@ type request struct {
 	chip    *Chip
 	offsets []int
 	buffer  int
-	handles int // how many descriptors this process has
+	handles map[*descriptor]bool // those that this process has open
 
 	events  []gpio.Event
 	seq     uint32
@@ -155,6 +155,20 @@ type descriptor struct {
 }
 
 var _ gpio.Keeper = (*descriptor)(nil)
+
+// open makes a descriptor. It is called with the chip's mu.
+func (r *request) open() *descriptor {
+	d := &descriptor{request: r}
+	r.handles[d] = true
+	return d
+}
+
+// close is Close, with the chip's mu.
+func (r *descriptor) close() {
+	r.closed = true
+	delete(r.handles, r)
+	r.notify()
+}
 
 func (r *request) notify() {
 	select {
@@ -364,10 +378,8 @@ func (r *descriptor) Close() error {
 	if r.closed {
 		return nil
 	}
-	r.closed = true
-	r.handles--
+	r.close()
 	r.chip.reap()
-	r.notify()
 	return nil
 }
 
@@ -412,7 +424,7 @@ func (r *request) is(info os.FileInfo) bool {
 // alive says whether anybody still has a descriptor. It is called with the
 // chip's mu.
 func (r *request) alive() bool {
-	if r.handles > 0 {
+	if len(r.handles) > 0 {
 		return true
 	}
 	if r.out == nil {

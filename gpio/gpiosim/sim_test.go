@@ -1,6 +1,8 @@
 package gpiosim_test
 
 import (
+	"errors"
+	"os"
 	"testing"
 
 	"farhand/device/simsysfs"
@@ -63,4 +65,32 @@ func TestService(t *testing.T) {
 			Kill: bench.Kill,
 		}
 	})
+}
+
+// A process that was killed drives nothing any more, whatever its threads are at.
+func TestKilled(t *testing.T) {
+	bench := gpiosim.Standard()
+	c, err := bench.Open("/dev/gpiochip0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := []gpio.LineConfig{{Offset: 5, Direction: gpio.Out}}
+	old, err := c.Request(out, gpio.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	bench.Kill()
+	next, err := c.Request(out, gpio.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := old.Set(1, 1); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("the dead sets a line: %v", err)
+	}
+	if err := errors.Join(old.Close(), next.Set(1, 1)); err != nil {
+		t.Error(err)
+	}
+	if l := bench.Chip("gpiochip0").Level(5); l != 1 {
+		t.Errorf("the line is at %d", l)
+	}
 }
