@@ -78,6 +78,12 @@ is written before, and what follows is read after a repeated start.`,
 			if err != nil {
 				return err
 			}
+			for i, word := range w.rest {
+				// After a register a person may well mean a length by it.
+				if i > 0 && len(word) == 1 {
+					return usage("is %q another byte of the register, or how many are to be read? Write 0x0%s, or -n %s", word, word, word)
+				}
+			}
 			register, err := hexBytes(w.rest...)
 			if err != nil {
 				return err
