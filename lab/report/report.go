@@ -4,6 +4,7 @@ package report
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"farhand/lab/proto"
@@ -145,6 +147,27 @@ func (r *Report) Finish(problem error) error {
 		}
 	}
 	return nil
+}
+
+// Join makes one report of several that are finished. nil ones are left out.
+func Join(reports ...*Report) *Report {
+	all := &Report{Result: Pass}
+	for _, r := range reports {
+		if r == nil {
+			continue
+		}
+		all.Kernel = cmp.Or(all.Kernel, r.Kernel)
+		all.BootSeconds = max(all.BootSeconds, r.BootSeconds)
+		all.Suites = append(all.Suites, r.Suites...)
+		if r.Result != Pass {
+			all.Result = r.Result
+		}
+		if r.Problem != "" {
+			all.Problem = strings.TrimPrefix(all.Problem+"; "+r.Problem, "; ")
+		}
+	}
+	slices.SortFunc(all.Suites, func(a, b *Suite) int { return strings.Compare(a.Name, b.Name) })
+	return all
 }
 
 func (s *Suite) parse() error {

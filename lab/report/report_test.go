@@ -127,3 +127,19 @@ func TestProblemAndFailedBuild(t *testing.T) {
 		t.Errorf("the result is %s", r.Result)
 	}
 }
+
+func TestJoin(t *testing.T) {
+	good, bad := report.New([]string{"usb"}), report.New([]string{"gpio"})
+	if err := read(t, good, frames(t, up, proto.Frame{Kind: proto.Output, Suite: "usb", Output: passes.Output}, proto.Frame{Kind: proto.End, Suite: "usb"}, done)); err != nil {
+		t.Fatal(err)
+	}
+	if r := report.Join(nil, good); r.Result != report.Pass || r.Kernel != "7.3.4" || len(r.Suites) != 1 {
+		t.Errorf("a good one alone is %+v", r)
+	}
+	_ = read(t, bad, frames(t)) // its guest never spoke
+	for _, r := range []*report.Report{report.Join(good, bad), report.Join(bad, good)} {
+		if r.Result != report.Fail || r.Problem == "" || len(r.Suites) != 2 || r.Suites[0].Name != "lab/gpio" {
+			t.Errorf("good and bad are %+v", r)
+		}
+	}
+}

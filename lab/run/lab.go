@@ -10,8 +10,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"farhand/internal/testenv"
@@ -46,32 +48,56 @@ func lab(ctx context.Context, o options, out io.Writer) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	work, err := os.MkdirTemp("", "lab-")
-	if err != nil {
-		return false, err
-	}
-	defer os.RemoveAll(work)
 	k, err := getKernel(ctx, o.refresh, out)
 	if err != nil {
 		return false, err
 	}
-	var names []string
+	// The long ones that mostly wait have a guest beside that of the others.
+	var parts [2][]suite.Suite
 	for _, s := range chosen {
+		i := 0
+		if slices.Contains(suite.Apart, s.Name) {
+			i = 1
+		}
+		parts[i] = append(parts[i], s)
+	}
+	var reports [2]*report.Report
+	var errs [2]error
+	var running sync.WaitGroup
+	for i, suites := range parts {
+		if len(suites) > 0 {
+			running.Go(func() { reports[i], errs[i] = part(ctx, o, k, suites, out) })
+		}
+	}
+	running.Wait()
+	if err := errors.Join(errs[:]...); err != nil {
+		return false, err
+	}
+	r := report.Join(reports[:]...)
+	r.Whole = o.suites == "" && o.tests == allTests
+	r.Seconds = time.Since(start).Seconds()
+	r.Print(out, o.verbose)
+	return r.Result == report.Pass, r.Write(path)
+}
+
+// part runs some suites.
+func part(ctx context.Context, o options, k kernel.Kernel, suites []suite.Suite, out io.Writer) (*report.Report, error) {
+	work, err := os.MkdirTemp("", "lab-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(work)
+	var names []string
+	for _, s := range suites {
 		names = append(names, s.Name)
 	}
 	r := report.New(names)
-	r.Whole = o.suites == "" && o.tests == allTests
-	image, built, err := build(ctx, o, k, chosen, work, r)
+	image, built, err := build(ctx, o, k, suites, work, r)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
 	problem := guests(ctx, o, machine.Options{Kernel: k.Image, Initramfs: image, Dir: work, Limit: o.limit}, built, r, out)
-	r.Seconds = time.Since(start).Seconds()
-	if err := r.Finish(problem); err != nil {
-		return false, err
-	}
-	r.Print(out, o.verbose)
-	return r.Result == report.Pass, r.Write(path)
+	return r, r.Finish(problem)
 }
 
 func getKernel(ctx context.Context, refresh bool, log io.Writer) (kernel.Kernel, error) {
@@ -88,7 +114,7 @@ func getKernel(ctx context.Context, refresh bool, log io.Writer) (kernel.Kernel,
 	return kernel.Fetch(ctx, cache, log)
 }
 
-// guests runs all suites, in one guest as long as they pass: after one that
+// guests runs suites, in one guest as long as they pass: after one that
 // failed, or that ended the guest, the next ones get another. The error is what
 // went wrong outside of suites.
 func guests(ctx context.Context, o options, mo machine.Options, suites int, r *report.Report, out io.Writer) error {

@@ -20,6 +20,10 @@ import (
 // even if their tests were to vanish.
 var Required = []string{"bus", "gpio", "lab/guest", "lab/soak", "octoprint", "serialio", "usb"}
 
+// Apart are the suites that run in a guest beside that of the others, because
+// they take long and mostly wait.
+var Apart = []string{"lab/soak"}
+
 // Suite is a package with lab tests.
 type Suite struct {
 	Name string // its path below the module: "gpio"
