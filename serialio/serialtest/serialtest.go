@@ -108,8 +108,14 @@ func Run(t *testing.T, open func(t testing.TB) Line, only ...string) {
 func (l Line) open(t *testing.T) *serialio.Port {
 	t.Helper()
 	p, err := serialio.Open(l.Node, serialio.DefaultMode())
+	// A driver may show a port's node a moment before it lets it be opened.
+	for until := time.Now().Add(patience); errors.Is(err, wire.DeviceGone) && time.Now().Before(until); {
+		t.Logf("opened too early: %v %v", err, wire.AsError(err).Details)
+		<-time.After(20 * time.Millisecond)
+		p, err = serialio.Open(l.Node, serialio.DefaultMode())
+	}
 	if err != nil {
-		t.Fatal(err)
+		t.Fatal(err, wire.AsError(err).Details)
 	}
 	t.Cleanup(func() {
 		if err := p.Close(); err != nil {
