@@ -39,10 +39,13 @@ type Report struct {
 
 // Suite is one package's tests.
 type Suite struct {
-	Name    string   `json:"name"` // "lab/gpio"
-	Result  string   `json:"result"`
-	Seconds float64  `json:"seconds"`
-	Problem string   `json:"problem,omitempty"`
+	Name    string  `json:"name"` // "lab/gpio"
+	Result  string  `json:"result"`
+	Seconds float64 `json:"seconds"`
+	Problem string  `json:"problem,omitempty"`
+	// First is what went wrong in the first machine, if the suite ran again in
+	// another.
+	First   *Suite   `json:"first,omitempty"`
 	Tests   []*Test  `json:"tests"`
 	Figures []string `json:"figures,omitempty"` // what tests logged as "figure: ..."
 
@@ -168,6 +171,24 @@ func Join(reports ...*Report) *Report {
 	}
 	slices.SortFunc(all.Suites, func(a, b *Suite) int { return strings.Compare(a.Name, b.Name) })
 	return all
+}
+
+// Failed are the packages of the suites that didn't pass, as New had them.
+func (r *Report) Failed(packages []string) []string {
+	return slices.DeleteFunc(slices.Clone(packages), func(pkg string) bool { return r.suite(pkg).Result == Pass })
+}
+
+// Again takes over the results of a second run of what had failed. What went
+// wrong first stays in the report.
+func (r *Report) Again(second *Report) {
+	for _, s := range second.Suites {
+		i := slices.IndexFunc(r.Suites, func(x *Suite) bool { return x.Name == s.Name })
+		s.First, r.Suites[i] = r.Suites[i], s
+	}
+	r.Problem, r.Result = second.Problem, Pass
+	if r.Problem != "" || slices.ContainsFunc(r.Suites, func(s *Suite) bool { return s.Result != Pass }) {
+		r.Result = Fail
+	}
 }
 
 func (s *Suite) parse() error {

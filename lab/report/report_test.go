@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -142,4 +143,48 @@ func TestJoin(t *testing.T) {
 			t.Errorf("good and bad are %+v", r)
 		}
 	}
+}
+
+func TestAgain(t *testing.T) {
+	first := report.New([]string{"gpio", "usb", "bus"})
+	for _, s := range first.Suites {
+		s.Result = report.Pass
+	}
+	named(t, first, "lab/usb").Result, named(t, first, "lab/usb").Problem = report.Fail, "stood still"
+	named(t, first, "lab/bus").Result = report.Missing
+	first.Result, first.Problem = report.Fail, "the guest was killed"
+	names := first.Failed([]string{"gpio", "usb", "bus"})
+	if !slices.Equal(names, []string{"usb", "bus"}) {
+		t.Fatalf("failed: %v", names)
+	}
+	second := report.New(names)
+	named(t, second, "lab/usb").Result, named(t, second, "lab/bus").Result = report.Pass, report.Fail
+	first.Again(second)
+	if first.Result != report.Fail || first.Problem != "" || len(first.Suites) != 3 {
+		t.Errorf("%+v", first)
+	}
+	if s := named(t, first, "lab/usb"); s.Result != report.Pass || s.First == nil || s.First.Problem != "stood still" {
+		t.Errorf("%+v", s)
+	}
+	third := report.New(first.Failed([]string{"gpio", "usb", "bus"}))
+	named(t, third, "lab/bus").Result = report.Pass
+	if first.Again(third); first.Result != report.Pass {
+		t.Errorf("%+v", first)
+	}
+	var table strings.Builder
+	first.Print(&table, false)
+	if got := table.String(); !strings.Contains(got, "stood still") || !strings.Contains(got, "in the first machine") {
+		t.Errorf("the table is\n%s", got)
+	}
+}
+
+func named(t *testing.T, r *report.Report, name string) *report.Suite {
+	t.Helper()
+	for _, s := range r.Suites {
+		if s.Name == name {
+			return s
+		}
+	}
+	t.Fatalf("no suite %s", name)
+	return nil
 }

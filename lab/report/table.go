@@ -19,16 +19,12 @@ func (r *Report) Print(w io.Writer, verbose bool) {
 			} else {
 				failed++
 			}
-			if verbose || t.Result != Pass {
-				fmt.Fprintf(w, "--- %s: %s (%.2fs)\n%s", strings.ToUpper(t.Result), t.Name, t.Seconds, t.Output)
-			}
 		}
-		if s.Problem != "" {
-			fmt.Fprintf(w, "%s: %s\n", s.Name, strings.TrimSpace(s.Problem))
+		if s.First != nil {
+			s.First.print(w, false)
+			fmt.Fprintf(w, "%s: that was in the first machine; what follows is of a second one\n", s.Name)
 		}
-		for _, f := range s.Figures {
-			fmt.Fprintf(w, "%s: %s\n", s.Name, f)
-		}
+		s.print(w, verbose)
 	}
 	for _, s := range r.Suites {
 		word := "ok  "
@@ -50,4 +46,19 @@ func (r *Report) Print(w io.Writer, verbose bool) {
 		fmt.Fprintf(w, "bar lab_seconds %.0f %d %s\n", r.Seconds, barSeconds, word)
 	}
 	fmt.Fprintf(w, "lab: Linux %s, up in %.1f s, %.1f s in all: %d passed, %d failed\n", r.Kernel, r.BootSeconds, r.Seconds, passed, failed)
+}
+
+// print writes what there is to say beside the table.
+func (s *Suite) print(w io.Writer, verbose bool) {
+	for _, t := range s.Tests {
+		if verbose || t.Result != Pass {
+			fmt.Fprintf(w, "--- %s: %s (%.2fs)\n%s", strings.ToUpper(t.Result), t.Name, t.Seconds, t.Output)
+		}
+	}
+	if s.Problem != "" {
+		fmt.Fprintf(w, "%s: %s\n", s.Name, strings.TrimSpace(s.Problem))
+	}
+	for _, f := range s.Figures {
+		fmt.Fprintf(w, "%s: %s\n", s.Name, f)
+	}
 }

@@ -74,10 +74,34 @@ func lab(ctx context.Context, o options, out io.Writer) (bool, error) {
 		return false, err
 	}
 	r := report.Join(reports[:]...)
+	if err := again(ctx, o, k, chosen, r, out); err != nil {
+		return false, err
+	}
 	r.Whole = o.suites == "" && o.tests == allTests
 	r.Seconds = time.Since(start).Seconds()
 	r.Print(out, o.verbose)
 	return r.Result == report.Pass, r.Write(path)
+}
+
+// again gives the suites that failed a second machine. An emulated one can stand
+// still as a whole, and then takes with it what was not to blame; what the first
+// attempt has said stays in the report.
+func again(ctx context.Context, o options, k kernel.Kernel, chosen []suite.Suite, r *report.Report, out io.Writer) error {
+	var names []string
+	for _, s := range chosen {
+		names = append(names, s.Name)
+	}
+	names = r.Failed(names)
+	if len(names) == 0 || ctx.Err() != nil {
+		return nil
+	}
+	fmt.Fprintf(out, "lab: once more, in another machine: %s\n", strings.Join(names, " "))
+	second, err := part(ctx, o, k, slices.DeleteFunc(slices.Clone(chosen), func(s suite.Suite) bool { return !slices.Contains(names, s.Name) }), out)
+	if err != nil {
+		return err
+	}
+	r.Again(second)
+	return nil
 }
 
 // part runs some suites.
@@ -143,6 +167,12 @@ func guests(ctx context.Context, o options, mo machine.Options, suites int, r *r
 	return nil
 }
 
+// standstill is how long a guest may say nothing: the longest test of a suite is
+// silent for a fifth of it on two cores that have other work, too.
+const standstill = 2 * time.Minute
+
+var errStill = fmt.Errorf("the guest said nothing for %s and was killed", standstill)
+
 // guest is one boot, as its frames tell it.
 type guest struct {
 	report  *report.Report
@@ -167,11 +197,18 @@ func (g *guest) saw(f proto.Frame) {
 // boot runs the guest until it is off. The error says what happened to it, if
 // that was not its own will.
 func (g *guest) boot(ctx context.Context, o machine.Options) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	m, err := machine.Start(ctx, o)
 	if err != nil {
 		return err
 	}
-	err = g.report.Read(m.Results(), g.saw)
+	still := time.AfterFunc(standstill, func() { cancel(errStill) })
+	defer still.Stop()
+	err = g.report.Read(m.Results(), func(f proto.Frame) {
+		still.Reset(standstill)
+		g.saw(f)
+	})
 	ended := m.Wait()
 	if err == nil {
 		return ended
