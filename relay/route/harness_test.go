@@ -353,6 +353,11 @@ func (p *peer) next() (wire.Envelope, []byte, error) {
 func (p *peer) want(t wire.Type) wire.Envelope {
 	p.t.Helper()
 	env, raw, err := p.next()
+	// A request can overtake the news that the device has connected, and is then
+	// told to attach streams that it doesn't have yet.
+	for err == nil && env.Type == wire.TStreamData && t != wire.TStreamData && string(env.Payload) == "{}" {
+		env, raw, err = p.next()
+	}
 	if err != nil {
 		p.t.Fatalf("want %s, got %v", t, err)
 	}
