@@ -72,7 +72,8 @@ func listed[T any](list []T) *[]T {
 	return &list
 }
 
-// UserCode brings a code, as a person types it, to the form XXXX-XXXX. What
+// UserCode brings a code, as a person types it, to the form in which it is shown: two
+// groups of four letters, a dash between them. What
 // can't be one is returned as it is.
 func UserCode(s string) string {
 	plain := strings.Map(func(r rune) rune {

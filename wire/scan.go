@@ -235,7 +235,8 @@ func unescape(out, s []byte) ([]byte, []byte, error) {
 	return utf8.AppendRune(out, r), s, nil
 }
 
-// hex4 decodes a \uXXXX at the start of s.
+// hex4 decodes the escape of a UTF-16 code unit (RFC 8259 section 7), a "\u" and
+// four hex digits, at the start of s.
 func hex4(s []byte) (rune, bool) {
 	if len(s) < 6 || s[0] != '\\' || s[1] != 'u' {
 		return 0, false

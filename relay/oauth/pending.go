@@ -79,7 +79,7 @@ func newUserCode() string {
 	return string(b)
 }
 
-// showCode is XXXX-XXXX.
+// showCode is the code in two groups of four letters, a dash between them.
 func showCode(code string) string { return code[:4] + "-" + code[4:] }
 
 // readCode takes a code as a person types it: any case, spaces and dashes.
