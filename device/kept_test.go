@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"farhand/device"
+	"farhand/wire"
 )
 
 // TestKeptBy: the context of a lease that is kept, for its own session alone, and
@@ -58,4 +59,47 @@ func TestKeptBy(t *testing.T) {
 		t.Fatal(err)
 	}
 	end(false)
+}
+
+// A device is free as soon as the stream that kept it has ended, whatever its
+// source still does, unless something else keeps it.
+func TestKeptByAnEndedStream(t *testing.T) {
+	ls := device.NewLeases(device.LeaseOptions{})
+	defer ls.Close()
+	key := device.Key{Device: "serial:port"}
+	a, b := device.Holder{Session: "a"}, device.Holder{Session: "b"}
+	keep := func(over ...chan struct{}) (done []func()) {
+		t.Helper()
+		l, _, end, err := ls.Begin(t.Context(), key, "SERIAL_WATCH", a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range over {
+			done = append(done, l.Keep(o))
+		}
+		end(false)
+		return done
+	}
+	first, second := make(chan struct{}), make(chan struct{})
+	done := keep(first, second)
+	close(first)
+	if _, _, _, err := ls.Begin(t.Context(), key, "SERIAL_READ", b); !errors.Is(err, wire.HardwareBusy) {
+		t.Fatalf("another stream keeps it: %v", err)
+	}
+	close(second)
+	_, _, end, err := ls.Begin(t.Context(), key, "SERIAL_READ", b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range done { // too late to matter, and no harm to the new lease
+		d()
+	}
+	if _, _, _, err := ls.Begin(t.Context(), key, "SERIAL_WATCH", a); !errors.Is(err, wire.HardwareBusy) {
+		t.Errorf("what another has: %v", err)
+	}
+	end(false)
+	keep(make(chan struct{}))[0]()
+	if ls.Held("a") != 0 {
+		t.Error("the lease outlives what kept it")
+	}
 }

@@ -93,7 +93,7 @@ type Lease struct {
 
 	// Guarded by set.mu.
 	held    bool // kept beyond the operation
-	kept    int  // for how many streams
+	keeps   []*keep
 	told    bool // OnHold was
 	parked  bool // between two operations without hold: only the state lingers
 	ended   bool
@@ -142,20 +142,47 @@ func (l *Lease) Hold() {
 	l.held, l.heldBy = true, l.op
 }
 
+// keep is a stream that keeps a lease, until it is over.
+type keep struct{ over <-chan struct{} }
+
 // Keep keeps the lease, whatever else happens, until done is called or it is
 // taken away: for as long as a stream of it is open. It isn't idle meanwhile.
-func (l *Lease) Keep() (done func()) {
+// over is closed when the stream has ended (stream.Stream.Done): from then on
+// another session may have the device, however long done takes to come.
+func (l *Lease) Keep(over <-chan struct{}) (done func()) {
+	k := &keep{over}
 	l.set.mu.Lock()
 	defer l.set.mu.Unlock()
-	l.kept++
-	return sync.OnceFunc(func() {
+	l.keeps = append(l.keeps, k)
+	return func() {
 		l.set.mu.Lock()
 		defer l.set.mu.Unlock()
-		l.kept--
-		if l.uses == 0 && l.kept == 0 && !l.ended {
+		at := slices.Index(l.keeps, k)
+		if at < 0 {
+			return
+		}
+		l.keeps = slices.Delete(l.keeps, at, at+1)
+		if l.uses == 0 && len(l.keeps) == 0 && !l.ended {
 			l.set.restFree(l)
 		}
-	})
+	}
+}
+
+// spent says whether nothing keeps the lease but streams that have ended and
+// haven't said so yet. It forgets those, and is called with set.mu.
+func (l *Lease) spent() bool {
+	if l.ended || l.held || l.uses > 0 || len(l.keeps) == 0 {
+		return false
+	}
+	for _, k := range l.keeps {
+		select {
+		case <-k.over:
+		default:
+			return false
+		}
+	}
+	l.keeps = nil
+	return true
 }
 
 // Deadman ends the lease when no frame of its session came for d. It takes the
@@ -278,6 +305,10 @@ func (ls *Leases) take(ctx context.Context, key Key, h Holder) (*Lease, error) {
 			return l, nil
 		case l.parked:
 			ls.end(l, context.Canceled)
+		case l.spent():
+			ls.restFree(l)
+			ls.mu.Unlock()
+			continue
 		case !l.ended:
 			busy := wire.Errorf(wire.HardwareBusy, "%s is in use by %s", key, l.holder.label()).
 				With("device", key.Device).With("holder", l.holder.label()).
@@ -322,13 +353,13 @@ func (ls *Leases) start(l *Lease, op string, names []string, cancel context.Canc
 func (ls *Leases) finish(l *Lease, hold bool) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	if hold || l.kept > 0 {
+	if hold || len(l.keeps) > 0 {
 		l.heldBy = l.op
 	}
 	l.op, l.cut = "", nil
 	l.held = l.held || hold
 	l.uses--
-	if (l.held || l.kept > 0) && !l.told && !l.ended {
+	if (l.held || len(l.keeps) > 0) && !l.told && !l.ended {
 		l.told = true
 		if ls.opts.OnHold != nil {
 			ls.opts.OnHold(l.info())
@@ -362,7 +393,7 @@ func (ls *Leases) restFree(l *Lease) {
 // called with ls.mu and the turn.
 func (ls *Leases) rest(l *Lease) {
 	switch {
-	case l.kept > 0:
+	case len(l.keeps) > 0:
 	case l.held:
 		l.timer = time.AfterFunc(ls.opts.Idle, func() { ls.expire(l, "idle") })
 	case l.state != nil && l.linger && ls.opts.Linger > 0:
@@ -386,7 +417,7 @@ func (ls *Leases) rest(l *Lease) {
 func (ls *Leases) expire(l *Lease, why string) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	if l.uses > 0 || l.kept > 0 || l.ended { // an operation was quicker
+	if l.uses > 0 || len(l.keeps) > 0 || l.ended { // an operation was quicker
 		return
 	}
 	ls.opts.Log.Debug("lease ended", "device", l.key.String(), "session", l.holder.Session, "reason", why)
@@ -554,7 +585,7 @@ func (ls *Leases) endDevice(id string, cause error) {
 
 func (l *Lease) info() LeaseInfo {
 	op := cmp.Or(l.op, l.heldBy)
-	return LeaseInfo{Key: l.key, Holder: l.holder, Held: l.held || l.kept > 0, Parked: l.parked, Op: op, Names: l.names, told: l.told}
+	return LeaseInfo{Key: l.key, Holder: l.holder, Held: l.held || len(l.keeps) > 0, Parked: l.parked, Op: op, Names: l.names, told: l.told}
 }
 
 // List is every lease that is in somebody's hand, by device.
@@ -592,7 +623,7 @@ func (ls *Leases) KeptBy(session string, key Key) context.Context {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	l := ls.byKey[key]
-	if l == nil || l.ended || l.holder.Session != session || !l.held && l.kept == 0 {
+	if l == nil || l.ended || l.holder.Session != session || !l.held && len(l.keeps) == 0 {
 		return nil
 	}
 	return l.ctx

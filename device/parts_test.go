@@ -76,7 +76,7 @@ func (r *rack) Do(ctx context.Context, q *Request) (any, error) {
 			return nil, err
 		}
 		for _, l := range q.Parts {
-			done := l.Keep()
+			done := l.Keep(st.Done())
 			go func() {
 				select {
 				case <-l.Context().Done():

@@ -189,7 +189,7 @@ func (x *operation) start(st *stream.Stream, levels []int, poll time.Duration) {
 	for i, lease := range x.r.Parts {
 		ctx := lease.Context()
 		off := context.AfterFunc(ctx, func() { w.cancel(context.Cause(ctx)) })
-		done := lease.Keep()
+		done := lease.Keep(st.Done())
 		w.free = append(w.free, func() { off(); done() })
 		x.uses[i].setWatcher(w)
 	}

@@ -62,7 +62,7 @@ func (o *operation) pump(credit int, fn func(ctx context.Context, st *stream.Str
 		return wire.Opened{}, err
 	}
 	h, lease := o.held(), o.r.Lease
-	done := lease.Keep()
+	done := lease.Keep(st.Done())
 	ctx, cancel := context.WithCancel(h.ctx)
 	h.pumps.Go(func() {
 		defer done()

@@ -87,7 +87,7 @@ func (o *operation) watch(a wire.SerialWatch) (wire.SerialWatching, error) {
 		return wire.SerialWatching{}, err
 	}
 	w.Stream = st.ID()
-	s.follow(p, st, w.Start, o.r.Lease.Keep())
+	s.follow(p, st, w.Start, o.r.Lease.Keep(st.Done()))
 	return w, nil
 }
 

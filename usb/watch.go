@@ -73,7 +73,7 @@ func (o *operation) watch(a wire.USBWatch) (wire.USBWatching, error) {
 	}
 	delete(x.rest, f.Address)
 	x.add(w)
-	release := o.Lease.Keep()
+	release := o.Lease.Keep(w.st.Done())
 	go func() {
 		defer close(w.done)
 		w.run()
