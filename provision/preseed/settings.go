@@ -1,0 +1,102 @@
+package preseed
+
+// Settings are what the files of a card ask for. A zero field was not asked for.
+// They are kept as JSON with the system's own data, secrets included.
+type Settings struct {
+	Hostname   string     `json:"hostname,omitempty"` // one DNS label
+	User       *User      `json:"user,omitempty"`
+	SSH        SSH        `json:"ssh"`
+	Wifi       *Wifi      `json:"wifi,omitempty"`
+	Country    string     `json:"country,omitempty"` // ISO 3166-1 alpha-2; also without a network
+	Keymap     string     `json:"keymap,omitempty"`
+	Timezone   string     `json:"timezone,omitempty"` // a name of the tz database
+	Interfaces Interfaces `json:"interfaces"`
+	Farhand    Farhand    `json:"farhand"`
+}
+
+// User is the person who may log in.
+type User struct {
+	Name string `json:"name"`
+	// PasswordHash is in the form of crypt(5); empty: no password works.
+	PasswordHash     string   `json:"password_hash,omitempty"`
+	Groups           []string `json:"groups,omitempty"`
+	PasswordlessSudo bool     `json:"passwordless_sudo,omitempty"`
+}
+
+// SSH is whether and how one may log in over the network.
+type SSH struct {
+	Enabled        bool     `json:"enabled,omitempty"`
+	PasswordLogin  bool     `json:"password_login,omitempty"`
+	AuthorizedKeys []string `json:"authorized_keys,omitempty"` // lines of authorized_keys
+}
+
+// Wifi is one network.
+type Wifi struct {
+	SSID   []byte `json:"ssid"` // 1 to 32 bytes of any kind (IEEE 802.11, 9.4.2.2)
+	Hidden bool   `json:"hidden,omitempty"`
+	// Passphrase has 8 to 63 characters; PSK is the 32-byte key in 64 hex
+	// digits. At most one of them is set; a network with neither is open.
+	Passphrase string `json:"passphrase,omitempty"`
+	PSK        string `json:"psk,omitempty"`
+}
+
+// Interfaces are the header's buses as rpi-preseed.toml names them; nil: not
+// asked for.
+type Interfaces struct {
+	I2C     *bool  `json:"i2c,omitempty"`
+	SPI     *bool  `json:"spi,omitempty"`
+	OneWire *bool  `json:"onewire,omitempty"`
+	Serial  string `json:"serial,omitempty"` // one of the Serial constants
+}
+
+// What rpi-preseed.toml may say of the header's serial port.
+const (
+	SerialDefault         = "default"
+	SerialConsole         = "console"
+	SerialHardware        = "hardware"
+	SerialConsoleHardware = "console_hardware"
+)
+
+// Farhand is farhand.toml.
+type Farhand struct {
+	Relay    string `json:"relay,omitempty"`     // https://host[:port]
+	CASHA256 string `json:"ca_sha256,omitempty"` // lower-case hex SHA-256 of the DER of the relay's CA
+	ClaimKey string `json:"claim_key,omitempty"` // redeemed once; without it the screen shows a code
+	Name     string `json:"name,omitempty"`      // as shown to the owner
+	// Roots are absolute directories; nil: /data/work.
+	Roots []string `json:"roots,omitempty"`
+	// Capabilities narrow what the daemon offers; nil: all that it has.
+	Capabilities []string `json:"capabilities,omitempty"`
+	Shell        bool     `json:"shell,omitempty"`
+	// OperatorSudo lets commands become root.
+	OperatorSudo bool `json:"operator_sudo,omitempty"`
+	// WifiRescue keeps the rescue network available after the first pairing.
+	WifiRescue bool `json:"wifi_rescue,omitempty"`
+	// RescuePassphrase is the rescue network's, 12 characters.
+	RescuePassphrase string `json:"rescue_passphrase,omitempty"`
+	// Buses are the header's buses by the names of package hardware.
+	Buses map[string]bool `json:"buses,omitempty"`
+}
+
+// Item is what became of one setting.
+type Item struct {
+	Item    string `json:"item"` // file and key
+	Outcome string `json:"outcome"`
+	Why     string `json:"why,omitempty"`
+}
+
+// Outcomes, as in package request.
+const (
+	Applied = "applied"
+	Changed = "changed" // applied, but not to the letter
+	Refused = "refused" // wrong
+	Ignored = "ignored" // this image has no such thing
+	Removed = "removed" // a file that doesn't belong on the card
+)
+
+// Names of the files on the first partition.
+const (
+	PreseedFile  = "rpi-preseed.toml"
+	FarhandFile  = "farhand.toml"
+	FirstrunFile = "firstrun.sh"
+)

@@ -1,0 +1,88 @@
+package request
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+)
+
+// Answer does what one line asks for and returns the line of the answer, both
+// without line end.
+func Answer(ctx context.Context, h Handler, line []byte) []byte {
+	a := answerTo(ctx, h, line)
+	b, err := json.Marshal(a)
+	if err == nil && len(b) >= MaxLine {
+		err = errTooLong
+	}
+	if err != nil {
+		b, _ = json.Marshal(failure(err)) // two short texts
+	}
+	return b
+}
+
+func answerTo(ctx context.Context, h Handler, line []byte) answer {
+	var c call
+	if err := decode(line, &c); err != nil {
+		return failure(errorf(Malformed, "not a request: %v", err))
+	}
+	switch c.Request {
+	case showPairing:
+		return with(ctx, c, h.ShowPairing, Pairing.check)
+	case showStatus:
+		return with(ctx, c, h.ShowStatus, Status.check)
+	case offline:
+		return with(ctx, c, h.Offline, nil)
+	case setClockHint:
+		return with(ctx, c, h.SetClockHint, nil)
+	case paired:
+		return without(ctx, c, h.Paired)
+	case online:
+		return without(ctx, c, h.Online)
+	case facts:
+		var f Facts
+		a := without(ctx, c, func(ctx context.Context) (err error) {
+			f, err = h.Facts(ctx)
+			return err
+		})
+		if a.OK {
+			a.Facts = &f
+		}
+		return a
+	}
+	return failure(errorf(Unknown, "no such request"))
+}
+
+func with[T any](ctx context.Context, c call, do func(context.Context, T) error, check func(T) error) answer {
+	var args T
+	if err := decode(c.Args, &args); err != nil {
+		return failure(errorf(Malformed, "%s: %v", c.Request, err))
+	}
+	if check != nil {
+		if err := check(args); err != nil {
+			return failure(err)
+		}
+	}
+	return done(do(ctx, args))
+}
+
+func without(ctx context.Context, c call, do func(context.Context) error) answer {
+	if len(c.Args) > 0 {
+		return failure(errorf(Malformed, "%s takes no arguments", c.Request))
+	}
+	return done(do(ctx))
+}
+
+func done(err error) answer {
+	if err != nil {
+		return failure(err)
+	}
+	return answer{OK: true}
+}
+
+func failure(err error) answer {
+	code := Failed
+	if c, ok := errors.AsType[Code](err); ok {
+		code = c
+	}
+	return answer{Code: code, Message: clip(err.Error())}
+}

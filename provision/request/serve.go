@@ -1,0 +1,76 @@
+package request
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"time"
+)
+
+// Handler does what is asked. Its methods may be called at the same time by
+// several connections; the arguments are within their bounds. An error that is a
+// Code or wraps one is told with it, any other as Failed.
+type Handler interface {
+	ShowPairing(context.Context, Pairing) error
+	ShowStatus(context.Context, Status) error
+	Paired(context.Context) error
+	Facts(context.Context) (Facts, error)
+	Offline(context.Context, Offline) error
+	Online(context.Context) error
+	SetClockHint(context.Context, ClockHint) error
+}
+
+// Serve answers the requests of one connection until it ends, nothing came for
+// idle, a line was no request, or ctx ended, and closes it. The error is nil if
+// the other side hung up between two requests or was silent for idle.
+func Serve(ctx context.Context, conn net.Conn, h Handler, idle time.Duration) error {
+	defer conn.Close()
+	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	lines := newLines(conn)
+	for {
+		if err := conn.SetDeadline(time.Now().Add(idle)); err != nil {
+			return err
+		}
+		if ctx.Err() != nil { // the deadline of the end may just have been overwritten
+			return context.Cause(ctx)
+		}
+		line, err := readLine(lines)
+		if errors.Is(err, errTooLong) {
+			err = errorf(Malformed, "%v", err)
+			return errors.Join(err, writeLine(conn, failure(err)))
+		}
+		if err != nil {
+			return ended(ctx, err)
+		}
+		a := Answer(ctx, h, line)
+		if err := conn.SetDeadline(time.Now().Add(idle)); err != nil { // the work may have taken long
+			return err
+		}
+		if _, err := conn.Write(append(a, '\n')); err != nil {
+			return err
+		}
+	}
+}
+
+// ended is nil for the ends of a connection that nobody needs to hear of.
+func ended(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	var timeout net.Error
+	if errors.Is(err, io.EOF) || errors.As(err, &timeout) && timeout.Timeout() {
+		return nil
+	}
+	return err
+}
+
+// Refuse tells a caller that it may not call, and hangs up.
+func Refuse(conn net.Conn, why string) error {
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(time.Second)); err != nil {
+		return err
+	}
+	return writeLine(conn, failure(errorf(NotAllowed, "%s", why)))
+}
