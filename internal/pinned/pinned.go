@@ -10,6 +10,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"strings"
+	"time"
 )
 
 // ErrPin says that no certificate of the chain has the pinned hash.
@@ -28,10 +29,22 @@ func Parse(pin string) ([sha256.Size]byte, error) {
 // that hash, which the server must send in its chain, is the only root; roots
 // (nil: the system's) count without one.
 func Config(host, pin string, roots *x509.CertPool) (*tls.Config, error) {
-	c := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: host, RootCAs: roots}
 	if pin == "" {
-		return c, nil
+		return &tls.Config{MinVersion: tls.VersionTLS12, ServerName: host, RootCAs: roots}, nil
 	}
+	return config(host, pin, time.Now)
+}
+
+// TimelessConfig is Config for a clock that is known to be wrong: the chain is
+// judged at the first moment at which all of it is valid, whatever the clock
+// says. Host and pin count as ever. It serves to ask for the time, and nothing
+// else.
+func TimelessConfig(host, pin string) (*tls.Config, error) {
+	return config(host, pin, nil)
+}
+
+// config verifies at what now says; nil: when all of the chain has begun.
+func config(host, pin string, now func() time.Time) (*tls.Config, error) {
 	want, err := Parse(pin)
 	if err != nil {
 		return nil, err
@@ -39,14 +52,29 @@ func Config(host, pin string, roots *x509.CertPool) (*tls.Config, error) {
 	// Verification is ours, not skipped: VerifyConnection runs on every
 	// handshake, resumed ones included. The host is taken from here because
 	// ConnectionState.ServerName is empty for an IP address.
-	c.InsecureSkipVerify = true
+	c := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: host, InsecureSkipVerify: true}
 	c.VerifyConnection = func(state tls.ConnectionState) error {
-		return verify(state.PeerCertificates, host, want)
+		at := begun(state.PeerCertificates)
+		if now != nil {
+			at = now()
+		}
+		return verify(state.PeerCertificates, host, want, at)
 	}
 	return c, nil
 }
 
-func verify(chain []*x509.Certificate, host string, want [sha256.Size]byte) error {
+// begun is when the last certificate of a chain begins to be valid.
+func begun(chain []*x509.Certificate) time.Time {
+	var at time.Time
+	for _, cert := range chain {
+		if cert.NotBefore.After(at) {
+			at = cert.NotBefore
+		}
+	}
+	return at
+}
+
+func verify(chain []*x509.Certificate, host string, want [sha256.Size]byte, at time.Time) error {
 	roots, between := x509.NewCertPool(), x509.NewCertPool()
 	found := false
 	for _, cert := range chain {
@@ -60,6 +88,6 @@ func verify(chain []*x509.Certificate, host string, want [sha256.Size]byte) erro
 	if !found {
 		return ErrPin
 	}
-	_, err := chain[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: between, DNSName: host})
+	_, err := chain[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: between, DNSName: host, CurrentTime: at})
 	return err
 }
