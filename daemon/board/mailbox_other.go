@@ -1,0 +1,7 @@
+//go:build !linux
+
+package board
+
+import "errors"
+
+func mailboxPower(string) (Power, error) { return 0, errors.ErrUnsupported }
