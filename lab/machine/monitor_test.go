@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"farhand/internal/qemu"
 	"farhand/lab/proto"
 )
 
@@ -39,13 +40,14 @@ func TestRequests(t *testing.T) {
 		`{"event": "DEVICE_DELETED", "data": {"device": "adapter"}}`+"\n"+`{"return": {}}`,
 		`{"error": {"class": "DeviceNotFound", "desc": "Device 'adapter' not found"}}`,
 	)
-	q, err := newMonitor(conn)
+	q, err := qemu.NewMonitor(conn, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer q.Close()
 	guest, host := net.Pipe()
 	served := make(chan struct{})
-	go func() { answer(host, q); close(served) }()
+	go func() { answer(t.Context(), host, q); close(served) }()
 	in := bufio.NewReader(guest)
 	say := func(line, want string) {
 		t.Helper()
@@ -73,24 +75,5 @@ func TestRequests(t *testing.T) {
 	}
 	if got := strings.Join(all, "\n"); !strings.Contains(got, `"serial":"X1"`) || !strings.Contains(got, "device_del") {
 		t.Errorf("the emulator was asked\n%s", got)
-	}
-}
-
-func TestMonitorOfAnotherKind(t *testing.T) {
-	ours, theirs := net.Pipe()
-	defer ours.Close()
-	go func() { fmt.Fprintln(theirs, `{"hello": 1}`); theirs.Close() }()
-	if _, err := newMonitor(ours); err == nil {
-		t.Error("anything is taken for QEMU's monitor")
-	}
-}
-
-func TestTail(t *testing.T) {
-	var b tail
-	for i := range 10000 {
-		fmt.Fprintf(&b, "line %d\n", i)
-	}
-	if s := b.String(); len(s) > tailSize || !strings.HasSuffix(s, "line 9999") {
-		t.Errorf("%d bytes are kept, ending with %q", len(s), s[len(s)-20:])
 	}
 }
