@@ -154,6 +154,13 @@ func (p *Port) receive(raw syscall.RawConn) {
 				return true
 			default:
 			}
+			if free := p.lead.follow(); free != nil {
+				select {
+				case <-free:
+				case <-p.done:
+				}
+				continue
+			}
 			err := p.in.pull(int(fd))
 			switch {
 			case errors.Is(err, unix.EAGAIN):
@@ -292,7 +299,7 @@ func (p *Port) collect(ctx context.Context, o ReadOptions, r *ReadResult) (n int
 	end := time.Now().Add(o.Timeout)
 	var timer *time.Timer
 	for late := false; ; {
-		change, failure := p.in.take(o, r)
+		change, many, failure := p.in.take(o, r)
 		if r.Stop == StopLost {
 			return r.Seen, nil
 		}
@@ -311,6 +318,9 @@ func (p *Port) collect(ctx context.Context, o ReadOptions, r *ReadResult) (n int
 		case timer == nil:
 			timer = time.NewTimer(min(o.Timeout, lookAfter))
 			defer timer.Stop()
+		}
+		if many {
+			p.fill(ctx, change, min(time.Until(end), lookAfter))
 		}
 		fired := false
 		select {
@@ -337,15 +347,16 @@ func (p *Port) collect(ctx context.Context, o ReadOptions, r *ReadResult) (n int
 const lookAfter = 20 * time.Millisecond
 
 // take adds to r what has come, up to o.Size, and answers what is closed when
-// it is worth while to look again, and why nothing more will come. If what
-// comes next is gone, since so much came at once, r.Stop is StopLost.
-func (in *input) take(o ReadOptions, r *ReadResult) (change <-chan struct{}, failure error) {
+// it is worth while to look again, whether much is wanted until then, and why
+// nothing more will come. If what comes next is gone, since so much came at
+// once, r.Stop is StopLost.
+func (in *input) take(o ReadOptions, r *ReadResult) (change <-chan struct{}, many bool, failure error) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	at := r.Offset + int64(len(r.Data))
 	if at < in.ring.oldest() {
 		r.Stop = StopLost
-		return nil, nil
+		return nil, false, nil
 	}
 	if n := min(int64(o.Size-len(r.Data)), in.ring.next-at); n > 0 {
 		r.Data = in.ring.read(slices.Grow(r.Data, int(n)), at, int(n))
@@ -357,7 +368,7 @@ func (in *input) take(o ReadOptions, r *ReadResult) (change <-chan struct{}, fai
 	if len(o.Until) == 0 && len(o.Expect.all) == 0 {
 		need = at + min(int64(o.Size-len(r.Data)), RingSize/2) // nothing is looked for in between
 	}
-	return in.until(need), in.failure()
+	return in.until(need), need-at >= leadFrom, in.failure()
 }
 
 // FlushInput drops everything that was received and not read yet. Who follows

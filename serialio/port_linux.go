@@ -26,7 +26,8 @@ type Port struct {
 	pty  bool
 	done chan struct{} // closed by Close
 
-	in input
+	in   input
+	lead lead
 	// opening is what opening it did to the board.
 	opening wire.SerialOpened
 	found   extras // how the port was, to be left so
@@ -74,8 +75,15 @@ func OpenWith(ctx context.Context, node string, m Mode, reset Reset) (*Port, err
 		p.f.Close()
 		return nil, err
 	}
+	second, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		p.f.Close()
+		return nil, openFailed(node, err)
+	}
+	p.lead.f = os.NewFile(uintptr(second), node)
 	raw, err := p.f.SyscallConn()
 	if err != nil {
+		p.lead.f.Close()
 		p.f.Close()
 		return nil, openFailed(node, err)
 	}
@@ -484,6 +492,7 @@ func (p *Port) Close() error {
 	p.mu.Unlock()
 	// Whoever waits sees a deadline in the past, and then that done is closed.
 	_ = p.f.SetDeadline(time.Unix(1, 0))
+	_ = p.lead.f.SetDeadline(time.Unix(1, 0))
 	<-p.reading
 	<-p.writing
 	<-p.in.ended
@@ -497,7 +506,7 @@ func (p *Port) Close() error {
 		p.disclaim(fd)
 		return nil
 	})
-	if err := p.f.Close(); err != nil {
+	if err := errors.Join(p.lead.f.Close(), p.f.Close()); err != nil {
 		return fmt.Errorf("closing %s: %w", p.node, err)
 	}
 	return nil
