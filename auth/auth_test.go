@@ -164,6 +164,7 @@ func pair(access, refresh string) func(http.ResponseWriter) {
 	}
 }
 
+// TestPoll: field case 78.
 func TestPoll(t *testing.T) {
 	pending, slow := oauthError("authorization_pending"), oauthError("slow_down")
 	for _, c := range []struct {
@@ -180,6 +181,8 @@ func TestPoll(t *testing.T) {
 		{"never says expired", []func(http.ResponseWriter){pending}, ErrExpired, nil},
 		{"trouble means pending", []func(http.ResponseWriter){status(502), status(200), status(failToConnect), pending, pair("a", "r")}, nil,
 			[][2]float64{{6, 7}, {8, 11}, {10, 13}, {14, 17}, {6, 7}}},
+		{"a refusal of the moment", []func(http.ResponseWriter){oauthError("temporarily_unavailable"), oauthError("server_error"), pair("a", "r")}, nil,
+			[][2]float64{{6, 7}, {8, 11}, {10, 13}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -337,6 +340,80 @@ func TestPairSurvivesRestart(t *testing.T) {
 		}
 		if _, ok, err := NewStore(dir, "https://other.test", "").LoadPending(); ok || err != nil {
 			t.Error("another platform's authorisation is used", err)
+		}
+	})
+}
+
+// TestIntervalSurvivesRestart: field case 78, what slow_down asked for is kept
+// with the code, so that a daemon that restarts isn't told so for ever.
+func TestIntervalSurvivesRestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &scripted{t: t, answer: []func(http.ResponseWriter){oauthError("slow_down"), oauthError("slow_down"), oauthError("authorization_pending")}}
+		p, store := newProvider(s), NewStore(t.TempDir(), base, "")
+		for range 2 {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			if _, err := p.Pair(ctx, store, DeviceRequest{}, func(Pending) {}); !errors.Is(err, context.DeadlineExceeded) {
+				t.Fatal(err)
+			}
+			cancel()
+		}
+		if got, ok, err := store.LoadPending(); !ok || err != nil || got.Interval != 15*time.Second {
+			t.Errorf("%v, %v, %v", got.Interval, ok, err)
+		}
+		for i := 4; i < len(s.at); i++ {
+			if gap := s.at[i].Sub(s.at[i-1]); gap < 15*time.Second {
+				t.Errorf("poll %d after %s", i, gap)
+			}
+		}
+	})
+}
+
+// TestCodeOutlivesClock: field case 78, the life of a code is counted by the
+// platform's clock across a restart, so that it neither ends with the network's
+// time, which came after the code, nor lasts longer than it was good for.
+func TestCodeOutlivesClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		// Our clock stands where the image was built, a month ago.
+		const behind = 30 * 24 * time.Hour
+		s := &scripted{t: t, answer: []func(http.ResponseWriter){oauthError("authorization_pending")}}
+		p := newProvider(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Date", time.Now().Add(behind).UTC().Format(http.TimeFormat))
+			s.ServeHTTP(w, r)
+		}))
+		pending, err := p.AuthorizeDevice(t.Context(), DeviceRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		store := NewStore(t.TempDir(), base, "")
+		if err := store.SavePending(pending); err != nil {
+			t.Fatal(err)
+		}
+		// Before the network's time came: at most as long as it was good for.
+		got, ok, err := store.LoadPending()
+		if left := time.Until(got.Expires); !ok || err != nil || left != 600*time.Second {
+			t.Errorf("clock behind: %s, %v, %v", left, ok, err)
+		}
+		// After it came: what is left by the platform's clock.
+		<-time.After(behind + 4*time.Minute)
+		got, ok, err = store.LoadPending()
+		if left := time.Until(got.Expires); !ok || err != nil || left < 355*time.Second || left > 361*time.Second {
+			t.Errorf("clock right: %s, %v, %v", left, ok, err)
+		}
+		<-time.After(7 * time.Minute)
+		if _, ok, err := store.LoadPending(); ok || err != nil {
+			t.Errorf("an expired code is used: %v", err)
+		}
+	})
+}
+
+// A disk that takes nothing doesn't keep the code from being shown.
+func TestPairWithoutDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &scripted{t: t, answer: []func(http.ResponseWriter){oauthError("authorization_pending"), pair("a", "r")}}
+		shown := 0
+		store := NewStore(filepath.Join(t.TempDir(), "none"), base, "")
+		if got, err := newProvider(s).Pair(t.Context(), store, DeviceRequest{}, func(Pending) { shown++ }); err != nil || got.AccessToken != "a" || shown != 1 {
+			t.Errorf("%v after %d codes", err, shown)
 		}
 	})
 }

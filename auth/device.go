@@ -47,9 +47,16 @@ type Pending struct {
 	UserCode                string // to be shown beside any link, for comparing
 	VerificationURI         string
 	VerificationURIComplete string // for the QR code; may be empty
-	Expires                 time.Time
-	Interval                time.Duration // between polls
-	Token                   string        // the endpoint to poll
+	// Expires is by our clock, with a monotonic reading: setting the clock
+	// neither ends nor prolongs the code.
+	Expires time.Time
+	// There is the same by the platform's clock, zero if that isn't known. It is
+	// what counts after a restart, since the network's time may have come in
+	// between.
+	There    time.Time
+	Life     time.Duration // of a fresh code, by which a stored one is bounded
+	Interval time.Duration // between polls
+	Token    string        // the endpoint to poll
 }
 
 // String hides the device code.
@@ -91,17 +98,22 @@ func (p *Provider) AuthorizeDevice(ctx context.Context, device DeviceRequest) (P
 	if err := answer.decode(&doc); err != nil {
 		return Pending{}, fmt.Errorf("device authorisation: %w", err)
 	}
+	life := seconds(doc.ExpiresIn, maxCodeLife)
 	pending := Pending{
 		DeviceCode:              doc.DeviceCode,
 		UserCode:                doc.UserCode,
 		VerificationURI:         doc.VerificationURI,
 		VerificationURIComplete: doc.VerificationURIComplete,
-		Expires:                 answer.asked.Add(seconds(doc.ExpiresIn, maxCodeLife)),
+		Expires:                 answer.asked.Add(life),
+		Life:                    life,
 		Interval:                max(seconds(doc.Interval, maxInterval), time.Second),
 		Token:                   meta.Token,
 	}
 	if doc.Interval <= 0 {
 		pending.Interval = defaultInterval
+	}
+	if !answer.date.IsZero() {
+		pending.There = answer.date.Add(life)
 	}
 	if err := pending.check(); err != nil {
 		return Pending{}, fmt.Errorf("device authorisation: %w", err)
@@ -146,6 +158,11 @@ func (p Pending) check() error {
 // growing pauses. The code's end is counted here as well, as not every server
 // ever says so.
 func (p *Provider) Poll(ctx context.Context, pending *Pending) (Tokens, error) {
+	return p.poll(ctx, pending, func() {})
+}
+
+// poll is Poll, and calls slowed after the interval has grown.
+func (p *Provider) poll(ctx context.Context, pending *Pending, slowed func()) (Tokens, error) {
 	form := url.Values{
 		"grant_type":  {"urn:ietf:params:oauth:grant-type:device_code"},
 		"device_code": {pending.DeviceCode},
@@ -169,7 +186,7 @@ func (p *Provider) Poll(ctx context.Context, pending *Pending) (Tokens, error) {
 			return Tokens{}, context.Cause(ctx)
 		}
 		refusal, spoke := errors.AsType[*TokenError](err)
-		if !spoke {
+		if !spoke || refusal.passing() {
 			extra = trouble.Next()
 			p.log().Info("waiting for approval, platform not reached", "err", err, "next", pending.Interval+extra)
 			continue
@@ -180,6 +197,7 @@ func (p *Provider) Poll(ctx context.Context, pending *Pending) (Tokens, error) {
 		case "authorization_pending":
 		case "slow_down":
 			pending.Interval = min(pending.Interval+slowDown, maxInterval)
+			slowed()
 		case "access_denied":
 			return Tokens{}, ErrDenied
 		case "expired_token", "invalid_grant":
@@ -227,7 +245,7 @@ func (p *Provider) Pair(ctx context.Context, store *Store, device DeviceRequest,
 		if err == nil {
 			show(pending)
 			var t Tokens
-			t, err = p.Poll(ctx, &pending)
+			t, err = p.poll(ctx, &pending, func() { p.keep(store, pending) })
 			if err == nil {
 				return t, nil
 			}
@@ -237,8 +255,8 @@ func (p *Provider) Pair(ctx context.Context, store *Store, device DeviceRequest,
 		case ctx.Err() != nil:
 			return Tokens{}, context.Cause(ctx)
 		case errors.Is(err, ErrExpired):
-			if err := store.ClearPending(); err != nil {
-				return Tokens{}, err
+			if err := store.ClearPending(); err != nil { // it isn't used again: it has expired
+				p.log().Error("the expired authorisation can't be removed", "err", err)
 			}
 			if !fresh || time.Since(begun) >= shortLife {
 				trouble.Reset()
@@ -273,7 +291,16 @@ func (p *Provider) pendingFor(ctx context.Context, store *Store, device DeviceRe
 	if pending, err = p.AuthorizeDevice(ctx, device); err != nil {
 		return Pending{}, false, err
 	}
-	return pending, true, store.SavePending(pending)
+	p.keep(store, pending)
+	return pending, true, nil
+}
+
+// keep stores the authorisation. A disk that takes nothing is no reason to show
+// no code: what doesn't survive then is a restart.
+func (p *Provider) keep(store *Store, pending Pending) {
+	if err := store.SavePending(pending); err != nil {
+		p.log().Error("the pending authorisation can't be stored; a restart will need a new code", "err", err)
+	}
 }
 
 // pendingFile is a Pending on the disk.
@@ -283,16 +310,21 @@ type pendingFile struct {
 	UserCode                string    `json:"user_code"`
 	VerificationURI         string    `json:"verification_uri"`
 	VerificationURIComplete string    `json:"verification_uri_complete,omitempty"`
-	Expires                 time.Time `json:"expires_at"`
+	Expires                 time.Time `json:"expires_at"` // by the platform's clock, where known
+	LifeSeconds             float64   `json:"expires_in,omitempty"`
 	IntervalSeconds         float64   `json:"interval"`
 	Token                   string    `json:"token_endpoint,omitempty"`
 }
 
 func (p Pending) encode(issuer string) ([]byte, error) {
+	expires := p.Expires
+	if !p.There.IsZero() {
+		expires = p.There
+	}
 	return json.Marshal(pendingFile{
 		Issuer: issuer, DeviceCode: p.DeviceCode, UserCode: p.UserCode,
 		VerificationURI: p.VerificationURI, VerificationURIComplete: p.VerificationURIComplete,
-		Expires: p.Expires.UTC().Round(0), IntervalSeconds: p.Interval.Seconds(), Token: p.Token,
+		Expires: expires.UTC().Round(0), LifeSeconds: p.Life.Seconds(), IntervalSeconds: p.Interval.Seconds(), Token: p.Token,
 	})
 }
 
@@ -301,15 +333,21 @@ func decodePending(data []byte) (Pending, string, error) {
 	if err := json.Unmarshal(data, &f); err != nil {
 		return Pending{}, "", errors.New("malformed JSON")
 	}
-	p := Pending{
-		DeviceCode: f.DeviceCode, UserCode: f.UserCode,
-		VerificationURI: f.VerificationURI, VerificationURIComplete: f.VerificationURIComplete,
-		Expires: f.Expires, Interval: max(seconds(f.IntervalSeconds, maxInterval), time.Second), Token: f.Token,
+	life := seconds(f.LifeSeconds, maxCodeLife)
+	if life == 0 {
+		life = maxCodeLife
 	}
 	// After a start with the clock at an earlier date than the code's, its end
 	// would lie too far ahead.
-	if latest := time.Now().Add(maxCodeLife); p.Expires.After(latest) {
-		p.Expires = latest
+	now := time.Now()
+	left := min(f.Expires.Sub(now), life)
+	p := Pending{
+		DeviceCode: f.DeviceCode, UserCode: f.UserCode,
+		VerificationURI: f.VerificationURI, VerificationURIComplete: f.VerificationURIComplete,
+		Expires: now.Add(left), There: f.Expires, Life: life, Interval: max(seconds(f.IntervalSeconds, maxInterval), time.Second), Token: f.Token,
+	}
+	if f.Expires.IsZero() {
+		p.Expires = f.Expires // which check refuses
 	}
 	return p, f.Issuer, p.check()
 }

@@ -74,6 +74,12 @@ func (e *TokenError) Error() string {
 	return fmt.Sprintf("the platform refused (HTTP %d) %s", e.Status, text)
 }
 
+// passing says whether the refusal is about the moment and not about the
+// request, whatever its HTTP status (RFC 6749 section 4.1.2.1).
+func (e *TokenError) passing() bool {
+	return e.Code == "temporarily_unavailable" || e.Code == "server_error"
+}
+
 // Provider is a platform as an OAuth server. Its methods are safe for
 // concurrent use.
 type Provider struct {
