@@ -15,6 +15,10 @@ import (
 const (
 	claimLife    = 7 * 24 * time.Hour
 	maxClaimLife = refreshLife
+	// claimAgain is how long the machine that redeemed a key may do so again
+	// while nobody has used what it got: the answer may be lost, or the power, as
+	// long as it isn't on the card.
+	claimAgain = time.Hour
 )
 
 // claim is a key that lets one machine in without anybody at a screen.
@@ -47,7 +51,8 @@ func (s *Server) newClaim(ctx context.Context, who Event, c claim) (string, clai
 	return text, c, err
 }
 
-// redeemClaim turns a claim key into a family, once.
+// redeemClaim turns a claim key into a family, once. The same machine gets its
+// first pair anew for a while, as long as it wasn't used.
 func (s *Server) redeemClaim(r *http.Request, p map[string]string) (issued, error) {
 	ctx := r.Context()
 	text, id := p["claim_key"], p["machine_id"]
@@ -67,8 +72,11 @@ func (s *Server) redeemClaim(r *http.Request, p map[string]string) (issued, erro
 	}
 	// Claims and families both outlive this check; making the family is what
 	// spends the key.
-	if c.UsedAt != nil || !now().Before(c.Expires) {
+	if c.UsedAt != nil && c.UsedBy != id || c.UsedAt == nil && !now().Before(c.Expires) {
 		return issued{}, errInvalidGrant
+	}
+	if c.UsedAt != nil {
+		return s.claimedAgain(ctx, open, c)
 	}
 	at, err := s.approvalTime(ctx, open.owner, id)
 	if err != nil {
@@ -93,6 +101,26 @@ func (s *Server) redeemClaim(r *http.Request, p map[string]string) (issued, erro
 		// was revoked meanwhile or a machine that couldn't be remembered.
 		return issued{}, errors.Join(err, s.revokeFamily(ctx, open.owner, c.Family, "the claim couldn't be completed"))
 	}
+	return out, nil
+}
+
+// claimedAgain replaces the pair that a claim became.
+func (s *Server) claimedAgain(ctx context.Context, open ref, c claim) (issued, error) {
+	if now().After(c.UsedAt.Add(claimAgain)) {
+		return issued{}, errInvalidGrant
+	}
+	var out issued
+	_, err := s.changeFamily(ctx, open.owner, c.Family, func(f *family) (err error) {
+		out, err = f.reissue(now())
+		return err
+	})
+	if errors.Is(err, store.ErrNotFound) {
+		return issued{}, errInvalidGrant
+	}
+	if err != nil {
+		return issued{}, err
+	}
+	s.record(Event{Op: OpTokensIssued, Owner: open.owner, Machine: c.UsedBy, Family: c.Family, Reason: "claim key, again: the answer was lost"})
 	return out, nil
 }
 

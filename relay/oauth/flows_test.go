@@ -340,6 +340,40 @@ func TestClaims(t *testing.T) {
 	})
 }
 
+// The answer to a claim key may be lost, to the network or to a power cut: the
+// same machine gets another pair until one was used, and nobody else.
+func TestClaimAgain(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		f := openIn(t, dir)
+		login := f.owner("ann")
+		mint := func() string {
+			return f.want(f.do(request{method: "POST", path: "/api/claims", bearer: login, json: map[string]any{"capabilities": []string{"files"}}}), 200).str("claim_key")
+		}
+		redeem := func(key, machine string) answer {
+			return f.token("grant_type", grantClaim, "claim_key", key, "machine_id", machine)
+		}
+		key := mint()
+		lost := f.want(redeem(key, "pi-1"), 200)
+		f.oauthError(redeem(key, "pi-2"), "invalid_grant")
+		pass(time.Minute)
+		kept := f.want(redeem(key, "pi-1"), 200)
+		if f.alive(lost.str("access_token")) || !f.alive(kept.str("access_token")) {
+			t.Error("both pairs live, or the wrong one")
+		}
+		f.oauthError(redeem(key, "pi-1"), "invalid_grant") // used now
+		f.want(f.refresh(kept.str("refresh_token")), 200)
+		if n := len(f.recorded(OpClaimRedeemed)); n != 1 {
+			t.Errorf("redeemed %d times by the audit log", n)
+		}
+
+		late := mint()
+		f.want(redeem(late, "pi-3"), 200)
+		pass(claimAgain + time.Second)
+		f.oauthError(redeem(late, "pi-3"), "invalid_grant")
+	})
+}
+
 // A key outlived by nothing: used on its first day, tried again on its last.
 func TestClaimNeverTwice(t *testing.T) {
 	dir := t.TempDir()
