@@ -713,6 +713,35 @@ func TestStore(t *testing.T) {
 	}
 }
 
+// TestClonedCard: field case 79, the login and the pending code of the board that
+// a card was cloned from aren't used on another.
+func TestClonedCard(t *testing.T) {
+	dir := t.TempDir()
+	one, two := NewStore(dir, base, "").ForMachine("pi-1"), NewStore(dir, base, "").ForMachine("pi-2")
+	if err := one.Save(Tokens{AccessToken: "a", RefreshToken: "r"}); err != nil {
+		t.Fatal(err)
+	}
+	pending := Pending{DeviceCode: "d", UserCode: "BCDF-0001", VerificationURI: base, Expires: time.Now().Add(time.Hour), Interval: 5 * time.Second}
+	if err := one.SavePending(pending); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := two.Load(); !errors.Is(err, ErrLoginNeeded) {
+		t.Errorf("the clone logs in with %q, %v", got.AccessToken, err)
+	}
+	if _, ok, err := two.LoadPending(); ok || err != nil {
+		t.Errorf("the clone polls for the other's code: %v", err)
+	}
+	if got, err := one.Load(); err != nil || got.AccessToken != "a" {
+		t.Errorf("back in the first board: %q, %v", got.AccessToken, err)
+	}
+	if err := NewStore(dir, base, "").Save(Tokens{AccessToken: "b"}); err != nil { // stored by hand
+		t.Fatal(err)
+	}
+	if got, err := two.Load(); err != nil || got.AccessToken != "b" {
+		t.Errorf("tokens that name no machine: %q, %v", got.AccessToken, err)
+	}
+}
+
 func TestCredential(t *testing.T) {
 	dir, credentials := t.TempDir(), t.TempDir()
 	seed := filepath.Join(credentials, "farhand-tokens")

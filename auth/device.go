@@ -306,6 +306,7 @@ func (p *Provider) keep(store *Store, pending Pending) {
 // pendingFile is a Pending on the disk.
 type pendingFile struct {
 	Issuer                  string    `json:"issuer"`
+	MachineID               string    `json:"machine_id,omitempty"`
 	DeviceCode              string    `json:"device_code"`
 	UserCode                string    `json:"user_code"`
 	VerificationURI         string    `json:"verification_uri"`
@@ -316,22 +317,23 @@ type pendingFile struct {
 	Token                   string    `json:"token_endpoint,omitempty"`
 }
 
-func (p Pending) encode(issuer string) ([]byte, error) {
+func (p Pending) encode(issuer, machine string) ([]byte, error) {
 	expires := p.Expires
 	if !p.There.IsZero() {
 		expires = p.There
 	}
 	return json.Marshal(pendingFile{
-		Issuer: issuer, DeviceCode: p.DeviceCode, UserCode: p.UserCode,
+		Issuer: issuer, MachineID: machine, DeviceCode: p.DeviceCode, UserCode: p.UserCode,
 		VerificationURI: p.VerificationURI, VerificationURIComplete: p.VerificationURIComplete,
 		Expires: expires.UTC().Round(0), LifeSeconds: p.Life.Seconds(), IntervalSeconds: p.Interval.Seconds(), Token: p.Token,
 	})
 }
 
-func decodePending(data []byte) (Pending, string, error) {
+// decodePending also gives the file itself, for whose it is.
+func decodePending(data []byte) (Pending, pendingFile, error) {
 	var f pendingFile
 	if err := json.Unmarshal(data, &f); err != nil {
-		return Pending{}, "", errors.New("malformed JSON")
+		return Pending{}, f, errors.New("malformed JSON")
 	}
 	life := seconds(f.LifeSeconds, maxCodeLife)
 	if life == 0 {
@@ -349,5 +351,5 @@ func decodePending(data []byte) (Pending, string, error) {
 	if f.Expires.IsZero() {
 		p.Expires = f.Expires // which check refuses
 	}
-	return p, f.Issuer, p.check()
+	return p, f, p.check()
 }

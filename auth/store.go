@@ -32,6 +32,7 @@ type Store struct {
 	dir         string
 	issuer      string
 	credentials string
+	machine     string // empty: any
 }
 
 // NewStore keeps the tokens of the platform at issuer (Provider.Base) in dir.
@@ -41,6 +42,19 @@ func NewStore(dir, issuer, credentials string) *Store {
 	return &Store{dir: dir, issuer: issuer, credentials: credentials}
 }
 
+// ForMachine binds what is stored from now on to this machine's id: a login that
+// came with a cloned card is another machine's, and there is none then. What was
+// stored without an id counts as this machine's. Call it before anything else.
+func (s *Store) ForMachine(id string) *Store {
+	s.machine = id
+	return s
+}
+
+// foreign says whether what was stored for machine is none of ours.
+func (s *Store) foreign(machine string) bool {
+	return machine != "" && s.machine != "" && machine != s.machine
+}
+
 // tokensFile is Tokens on the disk. Without tokens it says that a login was
 // dropped, so that the credential it came from isn't tried again.
 type tokensFile struct {
@@ -48,6 +62,7 @@ type tokensFile struct {
 	RefreshToken string `json:"refresh_token,omitempty"`
 	ExpiresAt    moment `json:"access_token_expires_at,omitempty"`
 	Issuer       string `json:"issuer,omitempty"`
+	MachineID    string `json:"machine_id,omitempty"`  // whose tokens they are
 	Seed         string `json:"seed_sha256,omitempty"` // of the credential that was there
 }
 
@@ -109,6 +124,8 @@ func (s *Store) Load() (Tokens, error) {
 			return Tokens{}, fmt.Errorf("%s: %w", path, err)
 		case stored.Issuer != s.issuer && stored.Issuer != "":
 			// another platform's
+		case s.foreign(stored.MachineID):
+			// those of the board that the card was in
 		default:
 			return t, nil
 		}
@@ -143,7 +160,7 @@ func (s *Store) Save(t Tokens) error {
 func (s *Store) Drop() error { return s.write(tokensFile{}) }
 
 func (s *Store) write(f tokensFile) error {
-	f.Issuer = s.issuer
+	f.Issuer, f.MachineID = s.issuer, s.machine
 	_, hash, err := s.seed()
 	if err != nil {
 		return err
@@ -174,7 +191,7 @@ func (s *Store) seed() ([]byte, string, error) {
 
 // SavePending keeps an authorisation over a restart.
 func (s *Store) SavePending(p Pending) error {
-	data, err := p.encode(s.issuer)
+	data, err := p.encode(s.issuer, s.machine)
 	if err != nil {
 		return fmt.Errorf("save authorisation: %w", err)
 	}
@@ -192,11 +209,11 @@ func (s *Store) LoadPending() (Pending, bool, error) {
 	if err != nil {
 		return Pending{}, false, err
 	}
-	p, issuer, err := decodePending(data)
+	p, from, err := decodePending(data)
 	if err != nil {
 		return Pending{}, false, fmt.Errorf("%s: %w", path, err)
 	}
-	if issuer != s.issuer || !time.Now().Before(p.Expires) {
+	if from.Issuer != s.issuer || s.foreign(from.MachineID) || !time.Now().Before(p.Expires) {
 		return Pending{}, false, nil
 	}
 	return p, true, nil
