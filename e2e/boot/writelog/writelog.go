@@ -50,9 +50,13 @@ type event struct{ write *Write }
 
 // Read reads the log in r as far as it was written. It ends, without an error,
 // where the machine that wrote it was killed: the superblock's count of entries
-// may be older than that and is not asked.
+// may be older than that and is not asked, and what has no superblock yet is an
+// empty log.
 func Read(r io.ReaderAt, size int64) (*Log, error) {
 	var super [28]byte
+	if size == 0 {
+		return &Log{Sector: 512, data: r}, nil
+	}
 	if _, err := r.ReadAt(super[:], 0); err != nil {
 		return nil, fmt.Errorf("the write log's superblock: %w", err)
 	}

@@ -147,8 +147,11 @@ func TestReadTruncated(t *testing.T) {
 	if l := read(t, append(whole, make([]byte, 4096)...)); l.Len() != 2 {
 		t.Errorf("a log with an unwritten end has %d entries", l.Len())
 	}
+	if l := read(t, nil); l.Len() != 0 || l.All() != nil {
+		t.Errorf("an empty log has %d events", l.Len())
+	}
 	for name, b := range map[string][]byte{
-		"empty": nil, "foreign": make([]byte, 1024),
+		"short": make([]byte, 20), "foreign": make([]byte, 1024),
 		"mark": logOf(entry(0, 0, flagMark, nil)), "huge": logOf(entry(1<<60, 1, 0, nil)),
 	} {
 		if _, err := Read(bytes.NewReader(b), int64(len(b))); err == nil {
