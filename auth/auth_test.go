@@ -568,8 +568,22 @@ func TestClaim(t *testing.T) {
 	if f.Get("grant_type") != "urn:farhand:params:oauth:grant-type:claim" || f.Get("claim_key") != "key" || f.Get("machine_id") != "m" || f.Get("client_id") != DefaultClientID {
 		t.Errorf("sent %v", f)
 	}
-	if _, err := p.RedeemClaim(t.Context(), "key", DeviceRequest{}); !errors.Is(err, ErrInvalidGrant) {
+	if _, err := p.RedeemClaim(t.Context(), "key", DeviceRequest{}); !errors.Is(err, ErrInvalidGrant) || !Refused(err) {
 		t.Error(err)
+	}
+	// What asking again may change, and what not.
+	for _, c := range []struct {
+		answer  func(http.ResponseWriter)
+		refused bool
+	}{
+		{oauthError("unsupported_grant_type"), true}, {oauthError("temporarily_unavailable"), false},
+		{status(502), false}, {status(404), false}, {status(failToConnect), false},
+		{func(w http.ResponseWriter) { reply(w, 429, obj{"error": "slow_down"}) }, false},
+	} {
+		p := newProvider(&scripted{t: t, answer: []func(http.ResponseWriter){c.answer}})
+		if _, err := p.RedeemClaim(t.Context(), "key", DeviceRequest{}); err == nil || Refused(err) != c.refused {
+			t.Errorf("%v is final: %v", err, !c.refused)
+		}
 	}
 }
 

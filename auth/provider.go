@@ -80,6 +80,17 @@ func (e *TokenError) passing() bool {
 	return e.Code == "temporarily_unavailable" || e.Code == "server_error"
 }
 
+// Refused says whether err is the platform's own and final no, which asking
+// again won't change: ErrInvalidGrant, ErrDenied, ErrNotOffered, or a
+// *TokenError that isn't about the moment.
+func Refused(err error) bool {
+	if errors.Is(err, ErrInvalidGrant) || errors.Is(err, ErrDenied) || errors.Is(err, ErrNotOffered) {
+		return true
+	}
+	refusal, ok := errors.AsType[*TokenError](err)
+	return ok && !refusal.passing()
+}
+
 // Provider is a platform as an OAuth server. Its methods are safe for
 // concurrent use.
 type Provider struct {

@@ -27,6 +27,7 @@ type Config struct {
 	DisplayName   string
 	MachineID     string // empty: derived from the board
 	OAuthClientID string
+	ClaimKeyFile  string // empty: claim in $RUNTIME_DIRECTORY
 	// Roots are absolute and clean. DefaultRoot says that they were not
 	// configured, so that the one default directory may be created.
 	Roots       []string
@@ -180,6 +181,11 @@ func setDirs(k *koanf.Koanf, in Input, c *Config) error {
 	if c.CAFile != "" {
 		if c.CAFile, err = expand(c.CAFile, in.Home); err != nil {
 			return &Error{Key: "tls.ca_file", Reason: err.Error()}
+		}
+	}
+	if file := k.String("claim_key_file"); file != "" {
+		if c.ClaimKeyFile, err = expand(file, in.Home); err != nil {
+			return &Error{Key: "claim_key_file", Reason: err.Error()}
 		}
 	}
 	roots := k.Strings("roots")

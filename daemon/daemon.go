@@ -15,11 +15,14 @@ import (
 	"farhand/audit"
 	"farhand/auth"
 	"farhand/config"
+	"farhand/daemon/board"
+	"farhand/daemon/present"
 	"farhand/files"
 	"farhand/identity"
 	"farhand/internal/slack"
 	"farhand/internal/version"
 	"farhand/link"
+	"farhand/provision/request"
 	"farhand/shim"
 	"farhand/stream"
 	"farhand/systemd"
@@ -61,12 +64,19 @@ type daemon struct {
 	started  time.Time
 	wake     chan struct{} // resume or login happened
 
-	mu      sync.Mutex
-	state   State
-	detail  string
-	since   time.Time
-	pairing *PairingStatus
-	endRun  context.CancelCauseFunc // nil: not connected
+	presenter *present.Presenter
+	contact   contact
+	time      *timekeeper
+	board     board.Board
+
+	mu           sync.Mutex
+	state        State
+	detail       string
+	since        time.Time
+	pairing      *PairingStatus
+	claimRefused string // why the card's claim key let nobody in
+	network      network
+	endRun       context.CancelCauseFunc // nil: not connected
 }
 
 // Run runs the daemon until ctx ends (then it returns nil) or it can't go on:
@@ -78,6 +88,7 @@ func Run(ctx context.Context, o Options) error {
 		notify:  systemd.Notifier{Active: getenv(o.Environ, "NOTIFY_SOCKET") != "", Log: o.Log},
 		started: time.Now(),
 		wake:    make(chan struct{}, 1),
+		time:    newTimekeeper(present.InNetwork),
 		state:   StateStarting,
 		since:   time.Now(),
 	}
@@ -139,8 +150,10 @@ func (d *daemon) run(ctx context.Context) error {
 		return err
 	}
 	defer d.source.Close()
+	d.openPresenter(ctx)
+	defer d.presenter.Close()
 	local, err := listenLocal(ctx, SocketPath(getenv(d.opts.Environ, "RUNTIME_DIRECTORY"), d.config.StateDir),
-		localHandlers{status: d.status, resume: d.resume, login: d.login}, d.log)
+		localHandlers{status: d.fullStatus, resume: d.resume, login: d.login}, d.log)
 	if err != nil {
 		return err
 	}
@@ -169,6 +182,7 @@ func (d *daemon) follow(ctx context.Context, background *sync.WaitGroup) {
 	}
 	background.Go(func() { d.sweep(ctx) })
 	background.Go(func() { slack.Return(ctx) })
+	background.Go(func() { d.keepTime(ctx) })
 	background.Go(func() {
 		if err := d.notify.Watchdog(ctx, d.alive); err != nil {
 			d.log.Error("watchdog", "error", err)
@@ -206,17 +220,26 @@ func (d *daemon) openAuth() error {
 	if d.http, err = httpClient(d.config); err != nil {
 		return err
 	}
+	d.http.Transport = watched{next: d.http.Transport, before: d.time.settle, saw: d.saw}
 	base, err := auth.BaseURL(d.config.Platform.String())
 	if err != nil {
 		return &ConfigError{err}
 	}
 	d.provider = &auth.Provider{Base: base, ClientID: d.config.OAuthClientID, HTTP: d.http, Log: d.log}
-	d.store = auth.NewStore(d.config.StateDir, base, credentialsDir(d.opts.Environ))
+	d.store = auth.NewStore(d.config.StateDir, base, credentialsDir(d.opts.Environ)).ForMachine(d.identity.MachineID)
 	if d.source, err = auth.NewSource(d.provider, d.store); err != nil {
 		return err
 	}
 	d.source.OnRenewed(func() { d.note(audit.OpTokenRefreshed) })
 	return nil
+}
+
+// saw is told how each attempt to reach the platform ended.
+func (d *daemon) saw(err error) {
+	d.time.saw(err)
+	if d.contact.saw(err) {
+		d.presenter.Changed()
+	}
 }
 
 // note records what has happened already, and so can't be refused.
@@ -232,10 +255,13 @@ func (d *daemon) shimConfig() shim.Config {
 	return shim.Config{
 		ControlURL: d.config.WebSocket(),
 		Dial: func(ctx context.Context, url, token string) (*link.Conn, error) {
-			return link.Dial(ctx, url, link.DialOptions{
+			d.time.settle(ctx)
+			conn, err := link.Dial(ctx, url, link.DialOptions{
 				Options: link.Options{Buffers: buffers, Log: d.log}, Token: token, TLS: tlsConf, Device: true,
 				UserAgent: "farhandd/" + version.String(),
 			})
+			d.saw(err)
+			return conn, err
 		},
 		Tokens:      d.source,
 		LoginNeeded: func(err error) bool { return errors.Is(err, auth.ErrLoginNeeded) },
@@ -257,6 +283,9 @@ func (d *daemon) shimConfig() shim.Config {
 
 // connect goes through the states until ctx ends.
 func (d *daemon) connect(ctx context.Context) error {
+	if d.source.HasLogin() {
+		d.presenter.Paired() // the power may have failed before the code was gone from the card
+	}
 	for ctx.Err() == nil {
 		if !d.source.HasLogin() {
 			if err := d.pair(ctx); err != nil {
@@ -381,13 +410,18 @@ func (d *daemon) pair(ctx context.Context) error {
 	defer cancel()
 	type result struct {
 		tokens auth.Tokens
+		key    string // the claim key that they are for
 		err    error
 	}
 	done := make(chan result, 1)
-	d.setState(StatePairing, "asking the platform for a code")
 	go func() {
+		if t, key, redeemed := d.redeem(ctx); redeemed {
+			done <- result{t, key, ctx.Err()}
+			return
+		}
+		d.setState(StatePairing, d.withRefusal("asking the platform for a code"))
 		t, err := d.provider.Pair(ctx, d.store, d.deviceRequest(), d.showPending)
-		done <- result{t, err}
+		done <- result{t, "", err}
 	}()
 	var r result
 	select {
@@ -396,6 +430,9 @@ func (d *daemon) pair(ctx context.Context) error {
 		cancel()
 		<-done
 		d.setPairing(nil)
+		if d.source.HasLogin() {
+			d.presenter.Paired()
+		}
 		return nil
 	}
 	d.setPairing(nil)
@@ -404,7 +441,15 @@ func (d *daemon) pair(ctx context.Context) error {
 		if err := d.audit.AppendSync(ctx, audit.Entry{Op: audit.OpPaired, Result: audit.Result{OK: true}}); err != nil {
 			return fmt.Errorf("the pairing can't be recorded: %w", err)
 		}
-		return d.source.Adopt(r.tokens)
+		if err := d.source.Adopt(r.tokens); err != nil {
+			return err
+		}
+		if r.key != "" {
+			d.spend(r.key)
+		}
+		d.setClaimRefused("")
+		d.presenter.Paired()
+		return nil
 	case ctx.Err() != nil:
 		return nil
 	case errors.Is(r.err, auth.ErrNotOffered):
@@ -455,7 +500,11 @@ func (d *daemon) showPending(p auth.Pending) {
 	shown := PairingStatus{UserCode: p.UserCode, VerificationURI: p.VerificationURI, VerificationURIComplete: p.VerificationURIComplete, ExpiresAt: p.Expires}
 	d.setPairing(&shown)
 	d.note(audit.OpPairingStarted)
-	d.setState(StatePairing, "waits to be approved: farhand approve "+p.UserCode)
+	d.setState(StatePairing, d.withRefusal("waits to be approved: farhand approve "+p.UserCode))
+	d.presenter.ShowPairing(request.Pairing{
+		VerificationURI: p.VerificationURI, VerificationURIComplete: p.VerificationURIComplete, UserCode: p.UserCode, ExpiresAt: p.Expires,
+		Relay: d.config.Platform.String(), Name: identity.DisplayName(d.config.DisplayName),
+	})
 	if err := showCode(d.opts.Screen, shown, time.Now()); err != nil {
 		d.log.Warn("the pairing code could not be shown", "error", err)
 	}
@@ -558,14 +607,36 @@ func (d *daemon) setState(s State, detail string) bool {
 	if changed {
 		d.log.Info("state", "state", string(s), "detail", detail)
 		d.notify.Status(string(s) + ": " + detail)
+		if d.presenter != nil { // not before the start is over
+			d.presenter.Changed()
+		}
 	}
 	return other
 }
 
 func (d *daemon) setPairing(p *PairingStatus) {
 	d.mu.Lock()
-	defer d.mu.Unlock()
 	d.pairing = p
+	d.mu.Unlock()
+	if p == nil {
+		d.presenter.EndPairing()
+	}
+}
+
+func (d *daemon) setClaimRefused(why string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.claimRefused = why
+}
+
+// withRefusal adds why the card's claim key let nobody in, if it did not.
+func (d *daemon) withRefusal(detail string) string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.claimRefused == "" {
+		return detail
+	}
+	return d.claimRefused + "; " + detail
 }
 
 func (d *daemon) status() Status {

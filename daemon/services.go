@@ -138,8 +138,10 @@ func forbiddenPaths(c config.Config) (*files.Forbidden, error) {
 	if c.File != "" {
 		paths = append(paths, c.File)
 	}
-	if c.CAFile != "" {
-		paths = append(paths, c.CAFile)
+	for _, file := range []string{c.CAFile, c.ClaimKeyFile} {
+		if file != "" {
+			paths = append(paths, file)
+		}
 	}
 	for _, p := range c.Printers {
 		if p.KeyFile != "" {

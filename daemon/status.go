@@ -5,6 +5,9 @@ import (
 	"io"
 	"time"
 
+	"farhand/daemon/board"
+	"farhand/daemon/clock"
+	"farhand/provision/request"
 	"farhand/wire"
 )
 
@@ -46,9 +49,48 @@ type Status struct {
 	Devices      []wire.HardwareDevice `json:"devices"`
 	Audit        AuditStatus           `json:"audit"`
 	Pairing      *PairingStatus        `json:"pairing,omitempty"`
+	Machine      MachineStatus         `json:"machine"`
 	// Warnings are conditions the owner should know of, such as commands
 	// running as the daemon's own user.
 	Warnings []string `json:"warnings"`
+}
+
+// MachineStatus is how the machine below the daemon is: its clock, its supply,
+// what it started from. Empty fields are what it doesn't tell.
+type MachineStatus struct {
+	ClockState   clock.State `json:"clock_state"`
+	OfflineSince *time.Time  `json:"offline_since,omitempty"` // the platform isn't reached
+	MDNSName     string      `json:"mdns_name,omitempty"`     // as claimed, conflicts and all
+	Addresses    []string    `json:"addresses,omitempty"`
+	Wifi         string      `json:"wifi,omitempty"`
+	Power        string      `json:"power,omitempty"` // in words; "ok"
+	WeakPower    bool        `json:"weak_power,omitempty"`
+
+	Slot       string     `json:"slot,omitempty"` // a or b
+	SlotSource string     `json:"slot_source,omitempty"`
+	Bootloader *time.Time `json:"bootloader,omitempty"` // when it was built
+	// Updatable says that an update could be tried on the other slot and taken
+	// back; NotUpdatable why it could not, where there are slots.
+	Updatable    bool   `json:"updatable,omitempty"`
+	NotUpdatable string `json:"not_updatable,omitempty"`
+
+	Watchdog    *request.Watchdog `json:"watchdog,omitempty"`    // the hardware's
+	Provisioned []request.Item    `json:"provisioned,omitempty"` // what became of the card's settings
+	// NewBoard says that the card came from another board: this is a new
+	// identity.
+	NewBoard bool `json:"new_board,omitempty"`
+	// Degraded says why nothing can be kept.
+	Degraded string `json:"degraded,omitempty"`
+}
+
+func (m *MachineStatus) setBoot(b board.Boot) {
+	m.Slot, m.SlotSource = b.Slot, b.SlotSource
+	if built := b.Built(); !built.IsZero() {
+		m.Bootloader = &built
+	}
+	if b.Slot != "" {
+		m.Updatable, m.NotUpdatable = b.Updatable()
+	}
 }
 
 // SessionStatus is one live data session.

@@ -40,8 +40,10 @@ func Addresses() []string {
 	return texts
 }
 
-// hasRoute says whether the machine has a default route: then it is in a network
-// that leads somewhere. Its own rescue network gives it none.
+// InNetwork says whether this machine has a default route: then it is in a
+// network that leads somewhere. Its own rescue network gives it none.
+func InNetwork() bool { return hasRoute("/") }
+
 func hasRoute(root string) bool {
 	return hasRoute4(readLines(filepath.Join(root, "proc/self/net/route"))) ||
 		hasRoute6(readLines(filepath.Join(root, "proc/self/net/ipv6_route")))

@@ -46,8 +46,9 @@ type Report struct {
 // Options are what a Presenter needs.
 type Options struct {
 	Helper Helper
-	// Report is asked for the state of things, by the Presenter's goroutine.
-	Report func(context.Context) Report
+	// Report is asked for the state of things, by the Presenter's goroutine,
+	// which shows it what the helper knows.
+	Report func(context.Context, request.Facts) Report
 	// InNetwork says whether this machine is in a network at all; nil: look at
 	// the routes.
 	InNetwork func() bool
@@ -89,7 +90,7 @@ type Presenter struct {
 // New starts the goroutine, which Close ends.
 func New(ctx context.Context, o Options) *Presenter {
 	if o.InNetwork == nil {
-		o.InNetwork = func() bool { return hasRoute("/") }
+		o.InNetwork = InNetwork
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	p := &Presenter{
@@ -211,7 +212,7 @@ func (p *Presenter) tell(ctx context.Context) error {
 		return err
 	}
 	p.mu.Lock()
-	pairing, paired := p.pairing, p.paired
+	pairing, paired, facts := p.pairing, p.paired, *p.facts
 	p.mu.Unlock()
 	if paired {
 		if err := p.opt.Helper.Paired(ctx); err != nil {
@@ -221,7 +222,7 @@ func (p *Presenter) tell(ctx context.Context) error {
 		p.paired = false
 		p.mu.Unlock()
 	}
-	report := p.opt.Report(ctx)
+	report := p.opt.Report(ctx, facts)
 	if err := p.tellContact(ctx, report); err != nil {
 		return err
 	}

@@ -95,7 +95,7 @@ func (r *reporter) set(change func(*Report)) {
 	change(&r.r)
 }
 
-func (r *reporter) report(context.Context) Report {
+func (r *reporter) report(context.Context, request.Facts) Report {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.r
@@ -257,7 +257,7 @@ func TestOverTheSocket(t *testing.T) {
 	r.set(func(x *Report) { x.Status.State = "connecting" })
 	told := make(chan struct{})
 	p := New(t.Context(), Options{Helper: request.Client{Path: path}, InNetwork: func() bool { return true }, Log: slog.New(slog.DiscardHandler),
-		Report: func(ctx context.Context) Report { defer close(told); return r.report(ctx) }})
+		Report: func(ctx context.Context, f request.Facts) Report { defer close(told); return r.report(ctx, f) }})
 	<-told
 	if f, ok := p.Facts(); !ok || f.Slot != "b" {
 		t.Errorf("%+v, %v", f, ok)
@@ -316,4 +316,3 @@ func TestAddresses(t *testing.T) {
 		}
 	}
 }
-

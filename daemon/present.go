@@ -1,0 +1,134 @@
+package daemon
+
+import (
+	"context"
+	"path/filepath"
+	"time"
+
+	"farhand/daemon/board"
+	"farhand/daemon/present"
+	"farhand/identity"
+	"farhand/provision/request"
+)
+
+// provisionSocket is where an appliance's helper listens: beside the daemon's own
+// socket.
+func provisionSocket(environ []string) string {
+	if dir := getenv(environ, "RUNTIME_DIRECTORY"); dir != "" {
+		return filepath.Join(dir, filepath.Base(request.Socket))
+	}
+	return request.Socket
+}
+
+func (d *daemon) openPresenter(ctx context.Context) {
+	d.presenter = present.New(ctx, present.Options{
+		Helper: request.Client{Path: provisionSocket(d.opts.Environ)},
+		Report: d.report,
+		Log:    d.log,
+	})
+}
+
+// namePatience bounds the question for the name.
+const namePatience = 2 * time.Second
+
+// report is what an appliance's screen shows, and whether the platform is
+// reached. Only the Presenter's goroutine calls it.
+func (d *daemon) report(ctx context.Context, facts request.Facts) present.Report {
+	ctx, cancel := context.WithTimeout(ctx, namePatience)
+	defer cancel()
+	name, err := present.MDNSName(ctx, "")
+	if err != nil {
+		d.log.Debug("no name in the local network", "error", err)
+	}
+	n := network{MDNSName: name, Addresses: present.Addresses()}
+	d.mu.Lock()
+	d.network = n
+	state, detail := d.state, d.detail
+	d.mu.Unlock()
+
+	r := present.Report{Status: request.Status{
+		State: shown(state), Detail: detail, Name: identity.DisplayName(d.config.DisplayName),
+		MDNSName: n.MDNSName, Addresses: n.Addresses, Relay: d.config.Platform.String(), ClockState: string(d.time.clock.State()),
+	}}
+	if state != StateOnline {
+		lost, tried := d.contact.offline()
+		r.Offline, r.Unknown = lost, !tried
+		if !lost.IsZero() {
+			r.Status.OfflineSince = &lost
+			if state == StateConnecting {
+				r.Status.State = "offline"
+			}
+		}
+	}
+	if w := facts.Wifi.State; w != request.WifiNone && w != request.WifiOff {
+		r.Status.Wifi = w
+	}
+	if d.registry != nil {
+		for _, x := range d.registry.List() {
+			if x.Available {
+				r.Status.Devices = append(r.Status.Devices, request.Device{ID: x.ID, Desc: x.Desc})
+			}
+		}
+	}
+	return r
+}
+
+// shown is a state in the screen's words.
+func shown(s State) string {
+	if s == StateOnline {
+		return "connected"
+	}
+	return string(s)
+}
+
+// network is what the machine is called and reached by nearby.
+type network struct {
+	MDNSName  string
+	Addresses []string
+}
+
+// machineStatus is what the hardware says of itself, as far as this process may
+// ask, and an appliance's helper where it knows more.
+func (d *daemon) machineStatus() MachineStatus {
+	boot := d.board.Boot()
+	power, known := d.board.Power()
+	m := MachineStatus{ClockState: d.time.clock.State()}
+	if facts, ok := d.presenter.Facts(); ok {
+		if boot.Slot == "" {
+			boot.Slot, boot.SlotSource = facts.Slot, facts.SlotSource
+		}
+		if boot.BuildTimestamp == nil {
+			boot.BuildTimestamp = facts.Bootloader.BuildTimestamp
+		}
+		if !known && facts.Throttled != nil {
+			power, known = board.Power(*facts.Throttled), true
+		}
+		m.Wifi, m.Watchdog, m.Provisioned, m.Degraded = facts.Wifi.State, facts.Watchdog, facts.Report, facts.Degraded
+		m.NewBoard = facts.Cloned
+	}
+	if known {
+		m.Power = power.String()
+		m.WeakPower = power.Weak()
+	}
+	m.setBoot(boot)
+	m.NewBoard = m.NewBoard || d.identity.Changed
+	d.mu.Lock()
+	m.MDNSName, m.Addresses = d.network.MDNSName, d.network.Addresses
+	online := d.state == StateOnline
+	d.mu.Unlock()
+	if lost, _ := d.contact.offline(); !online && !lost.IsZero() {
+		m.OfflineSince = &lost
+	}
+	return m
+}
+
+// fullStatus is what GET /status answers. It reads files and asks the firmware,
+// so the watchdog, which must not wait for either, uses status alone.
+func (d *daemon) fullStatus() Status {
+	s := d.status()
+	s.Machine = d.machineStatus()
+	if s.Machine.Degraded != "" {
+		s.Warnings = append(s.Warnings, s.Machine.Degraded)
+	}
+	return s
+}
