@@ -17,11 +17,14 @@ import (
 	"farhand/auth"
 	"farhand/bus"
 	"farhand/config"
+	"farhand/daemon/board"
+	"farhand/daemon/clock"
 	"farhand/device"
 	"farhand/files"
 	"farhand/gpio"
 	"farhand/internal/version"
 	"farhand/octoprint"
+	"farhand/provision/request"
 	"farhand/serialio"
 	"farhand/usb"
 	"farhand/wire"
@@ -69,8 +72,13 @@ func Doctor(ctx context.Context, o DoctorOptions) []Finding {
 		checkRunning(running, err, o.Command),
 		checkState(o.Config.StateDir),
 	}
-	network, clock := checkNetwork(ctx, o.Config)
-	findings = append(findings, clock, network, checkToken(o))
+	network, skew := checkNetwork(ctx, o.Config)
+	findings = append(findings, skew, network, checkToken(o))
+	if err == nil {
+		findings = append(findings, checkMachine(running.Machine)...)
+	} else {
+		findings = append(findings, checkMachine(lookAtMachine())...)
+	}
 	findings = append(findings, checkRoots(o.Config)...)
 	findings = append(findings, checkShell(o.Config))
 	if err == nil { // what it has, simulated ones and leases included
@@ -172,6 +180,55 @@ func checkNetwork(ctx context.Context, c config.Config) (network, clock Finding)
 		}
 	}
 	return network, clock
+}
+
+// lookAtMachine is what can be known of the machine without the daemon.
+func lookAtMachine() MachineStatus {
+	var b board.Board
+	m := MachineStatus{ClockState: clock.Clock{}.State()}
+	if power, known := b.Power(); known {
+		m.Power, m.WeakPower = power.String(), power.Weak()
+	}
+	m.setBoot(b.Boot())
+	return m
+}
+
+// checkMachine judges what is told about the machine below.
+func checkMachine(m MachineStatus) []Finding {
+	var out []Finding
+	add := func(level Level, about, found, do string) {
+		out = append(out, Finding{Level: level, About: about, Found: found, Do: do})
+	}
+	if s := m.ClockState; !s.Trusted() {
+		add(Warn, "clock", "stands on: "+string(s), "let NTP through (UDP port 123), or name a server: timedatectl; until then certificates may seem not to be valid yet")
+	}
+	switch {
+	case m.WeakPower:
+		add(Warn, "power", m.Power, "use the board's own power supply and a short, thick cable: a weak one corrupts cards")
+	case m.Power != "" && m.Power != "ok":
+		add(Info, "power", m.Power, "")
+	case m.Power != "":
+		add(OK, "power", m.Power, "")
+	}
+	if m.NotUpdatable != "" {
+		add(Warn, "updates", m.NotUpdatable, "")
+	} else if m.Updatable {
+		add(OK, "updates", "slot "+m.Slot+" runs, the other can be tried", "")
+	}
+	if w := m.Watchdog; w != nil {
+		if w.EffectiveS == 0 || w.EffectiveS > w.WantedS {
+			add(Fail, "watchdog", fmt.Sprintf("runs with %d s where %d s are wanted (%s)", w.EffectiveS, w.WantedS, w.Identity), "set RuntimeWatchdogSec= to what the hardware can, at most 15 s on a Raspberry Pi")
+		} else {
+			add(OK, "watchdog", fmt.Sprintf("%d s (%s)", w.EffectiveS, w.Identity), "")
+		}
+	}
+	if m.Wifi == request.WifiNoCountry {
+		add(Warn, "wifi", m.Wifi, "give the country: [wlan] country in rpi-preseed.toml")
+	}
+	if m.Degraded != "" {
+		add(Fail, "disk", m.Degraded, "replace the card if it stays so after a restart")
+	}
+	return out
 }
 
 func checkToken(o DoctorOptions) Finding {

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"farhand/daemon"
+	"farhand/daemon/clock"
+	"farhand/provision/request"
 	"farhand/wire"
 )
 
@@ -56,5 +58,27 @@ func TestPrintStatus(t *testing.T) {
 	}
 	if !strings.Contains(out.String(), "  files, shell\n") {
 		t.Errorf("%s", out.String())
+	}
+	out.Reset()
+	old := time.Date(2022, 4, 26, 0, 0, 0, 0, time.UTC)
+	machine := daemon.MachineStatus{
+		ClockState: clock.Saved, MDNSName: "farhand-a1b2c32.local", Addresses: []string{"192.0.2.7"}, Power: "under-voltage", Wifi: request.WifiNoCountry,
+		Slot: "b", SlotSource: "bootloader", Bootloader: &old, NotUpdatable: "the bootloader of 2022-04-26 is too old", NewBoard: true,
+		Watchdog:    &request.Watchdog{Identity: "Broadcom BCM2835 Watchdog timer", WantedS: 15, EffectiveS: 15},
+		Provisioned: []request.Item{{Item: "hostname", Outcome: request.OutcomeApplied}, {Item: "wlan.country", Outcome: request.OutcomeRefused, Why: "no such country"}},
+	}
+	if err := printStatus(&out, daemon.Status{State: daemon.StateConnecting, Since: time.Now(), Machine: machine}); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"farhand-a1b2c32.local", "192.0.2.7", "saved", "under-voltage", "blocked (no country)", "b (by bootloader)", "2022-04-26 is too old",
+		"15 s of 15 s wanted", "another than before", "wlan.country: refused: no such country",
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q isn't in\n%s", want, out.String())
+		}
+	}
+	if strings.Contains(out.String(), "hostname") {
+		t.Errorf("what was applied is told:\n%s", out.String())
 	}
 }

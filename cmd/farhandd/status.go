@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"farhand/daemon"
+	"farhand/provision/request"
 )
 
 func readLimited(r io.Reader, limit int64) ([]byte, error) {
@@ -72,6 +73,9 @@ func printStatus(out io.Writer, s daemon.Status) error {
 	if s.Board != "" {
 		row("board", "%s", s.Board)
 	}
+	for _, line := range machineRows(s.Machine) {
+		row(line[0], "%s", line[1])
+	}
 	row("version", "%s, pid %d, up %s", s.Version, s.PID, (time.Duration(s.Uptime) * time.Second).String())
 	row("roots", "%s", strings.Join(s.Roots, ", "))
 	capabilities := make([]string, len(s.Capabilities))
@@ -101,6 +105,45 @@ func printStatus(out io.Writer, s daemon.Status) error {
 		row("note", "%s", warning)
 	}
 	return w.Flush()
+}
+
+// machineRows are what is known of the machine below the daemon.
+func machineRows(m daemon.MachineStatus) [][2]string {
+	var rows [][2]string
+	add := func(label, value string) {
+		if value != "" {
+			rows = append(rows, [2]string{label, value})
+		}
+	}
+	add("name nearby", m.MDNSName)
+	add("addresses", strings.Join(m.Addresses, ", "))
+	if m.OfflineSince != nil {
+		add("offline", "the platform isn't reached since "+m.OfflineSince.Local().Format(time.DateTime))
+	}
+	add("clock", string(m.ClockState))
+	add("wifi", m.Wifi)
+	add("power", m.Power)
+	if m.Slot != "" {
+		add("slot", fmt.Sprintf("%s (by %s)", m.Slot, m.SlotSource))
+	}
+	if m.Bootloader != nil {
+		add("bootloader", m.Bootloader.Format(time.DateOnly))
+	}
+	if m.NotUpdatable != "" {
+		add("updates", "not possible: "+m.NotUpdatable)
+	}
+	if w := m.Watchdog; w != nil {
+		add("watchdog", fmt.Sprintf("%d s of %d s wanted (%s)", w.EffectiveS, w.WantedS, w.Identity))
+	}
+	if m.NewBoard {
+		add("board", "another than before: this is a new identity, the old one is kept aside")
+	}
+	for _, item := range m.Provisioned {
+		if item.Outcome != request.OutcomeApplied {
+			add("card", strings.TrimSuffix(fmt.Sprintf("%s: %s: %s", item.Item, item.Outcome, item.Why), ": "))
+		}
+	}
+	return rows
 }
 
 func (o *options) doctorCommand() *cobra.Command {
