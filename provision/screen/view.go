@@ -155,10 +155,12 @@ func (p *Page) status(v View) {
 // whether it lacks anything.
 func (p *Page) network(v View) bool {
 	s := v.Status
-	if s.State == "connected" || s.State == "online" || len(s.Addresses) > 0 {
+	// While the rescue network runs, its own address is the only one.
+	rescue := v.Rescue != nil && v.Rescue.Problem == ""
+	if s.State == "connected" || s.State == "online" || len(s.Addresses) > 0 && !rescue {
 		return false
 	}
-	if v.Rescue != nil && v.Rescue.Problem == "" {
+	if rescue {
 		p.add(Bad, "No network. "+cable+", or give it a Wi-Fi network.")
 	} else {
 		p.add(Bad, "No network. "+advice(v.Wifi))
