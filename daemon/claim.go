@@ -86,6 +86,14 @@ func (d *daemon) spend(key string) {
 	}
 }
 
+// refusedClaim tells a person why a key let nobody in.
+func refusedClaim(err error) string {
+	if errors.Is(err, auth.ErrInvalidGrant) {
+		return "the claim key of this card isn't accepted: it has expired, was revoked or was used before"
+	}
+	return "the claim key of this card isn't accepted: " + err.Error()
+}
+
 // redeem turns a claim key that was left for this machine into a login. done is
 // false if there is none, or if it was refused for good: then claimRefused says
 // why, and pairing goes on with a code.
@@ -110,7 +118,7 @@ func (d *daemon) redeem(ctx context.Context) (tokens auth.Tokens, key string, do
 		if auth.Refused(err) {
 			d.log.Warn("the claim key was refused for good", "error", err)
 			d.spend(key)
-			d.setClaimRefused("the claim key of this card was refused: " + err.Error())
+			d.setClaimRefused(refusedClaim(err))
 			return auth.Tokens{}, "", false
 		}
 		wait := trouble.Next()

@@ -503,7 +503,7 @@ func (d *daemon) showPending(p auth.Pending) {
 	d.setState(StatePairing, d.withRefusal("waits to be approved: farhand approve "+p.UserCode))
 	d.presenter.ShowPairing(request.Pairing{
 		VerificationURI: p.VerificationURI, VerificationURIComplete: p.VerificationURIComplete, UserCode: p.UserCode, ExpiresAt: p.Expires,
-		Relay: d.config.Platform.String(), Name: identity.DisplayName(d.config.DisplayName),
+		Relay: d.config.Platform.String(), Name: identity.DisplayName(d.config.DisplayName), Note: d.withRefusal(""),
 	})
 	if err := showCode(d.opts.Screen, shown, time.Now()); err != nil {
 		d.log.Warn("the pairing code could not be shown", "error", err)
@@ -635,6 +635,9 @@ func (d *daemon) withRefusal(detail string) string {
 	defer d.mu.Unlock()
 	if d.claimRefused == "" {
 		return detail
+	}
+	if detail == "" {
+		return d.claimRefused
 	}
 	return d.claimRefused + "; " + detail
 }

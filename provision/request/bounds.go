@@ -13,7 +13,7 @@ func (p Pairing) check() error {
 			return errorf(Malformed, "%s is missing", name)
 		}
 	}
-	return bounded(p.VerificationURI, p.VerificationURIComplete, p.UserCode, p.Relay, p.Name)
+	return bounded(p.VerificationURI, p.VerificationURIComplete, p.UserCode, p.Relay, p.Name, p.Note)
 }
 
 func (s Status) check() error {
@@ -49,7 +49,7 @@ func bounded(texts ...string) error {
 // Clip is p with its texts cut to what a request may carry. What must not be
 // cut, the addresses and the code, stays as it is.
 func (p Pairing) Clip() Pairing {
-	p.Name, p.Relay = clip(p.Name), clip(p.Relay)
+	p.Name, p.Relay, p.Note = clip(p.Name), clip(p.Relay), clip(p.Note)
 	return p
 }
 

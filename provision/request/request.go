@@ -28,6 +28,8 @@ type Pairing struct {
 	ExpiresAt               time.Time `json:"expires_at"`
 	Relay                   string    `json:"relay"` // the relay's base URL
 	Name                    string    `json:"name"`  // this machine's, as shown to its owner
+	// Note says why there is a code at all, where a claim key was to spare it.
+	Note string `json:"note,omitempty"`
 }
 
 // Status is what the screen tells of a machine that doesn't wait for approval.
