@@ -101,3 +101,13 @@ func (p *Program) check(ctx context.Context, oldest int) (bool, error) {
 
 // Environ is our environment with what the program needs.
 func (p Program) Environ() []string { return append(os.Environ(), p.Env...) }
+
+// Run runs the program to its end, and has what it said in the error.
+func (p Program) Run(ctx context.Context, args ...string) error {
+	cmd := exec.CommandContext(ctx, p.Path, args...)
+	cmd.Env = p.Environ()
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w: %s", filepath.Base(p.Path), err, out)
+	}
+	return nil
+}
