@@ -1,0 +1,7 @@
+//go:build !linux
+
+package portal
+
+import "syscall"
+
+func freeBind(string, string, syscall.RawConn) error { return nil }

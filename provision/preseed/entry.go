@@ -1,0 +1,23 @@
+package preseed
+
+// NewWifi makes a network out of what a person entered: its name, its password
+// or its key of 64 hex digits, nothing for a network without encryption. Line
+// ends that came with it are dropped.
+func NewWifi(name []byte, secret string, hidden bool) (Wifi, error) {
+	name, err := ssid(name)
+	if err != nil {
+		return Wifi{}, err
+	}
+	w := Wifi{SSID: name, Hidden: hidden}
+	if unwrap(secret) == "" {
+		return w, nil
+	}
+	w.Passphrase, w.PSK, _, err = wifiSecret(secret, name)
+	return w, err
+}
+
+// NewCountry is a country's code (ISO 3166-1 alpha-2), in upper case.
+func NewCountry(s string) (string, error) {
+	code, _, err := country(s)
+	return code, err
+}
