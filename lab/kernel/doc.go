@@ -8,7 +8,6 @@
 package kernel
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -16,7 +15,6 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
-	"strings"
 )
 
 // Kernel is one in the cache.
@@ -98,46 +96,4 @@ func Cached(cache string) (Kernel, error) {
 func at(cache, release string) Kernel {
 	dir := filepath.Join(cache, release, "usr", "lib", "modules", release)
 	return Kernel{Release: release, Image: filepath.Join(dir, "vmlinuz"), Modules: filepath.Join(dir, "kernel")}
-}
-
-// source is one place of the machine's own apt configuration.
-type source struct{ uri, release, signedBy string }
-
-// codename matches the suites of Debian's main archive that a machine's sources
-// name; the security archive's end in -security and live elsewhere.
-var codename = regexp.MustCompile(`^(stable|oldstable|testing|sid|unstable|bookworm|trixie|forky|duke)(-updates|-backports|-proposed-updates)?/?$`)
-
-// mirror picks the main archive out of what
-//
-//	apt-get indextargets --no-release-info --format '$(REPO_URI)|$(RELEASE)|$(SIGNED_BY)'
-//
-// says of the machine's sources.
-func mirror(indexTargets string) (source, error) {
-	var found []source
-	for line := range strings.Lines(indexTargets) {
-		f := strings.Split(strings.TrimSpace(line), "|")
-		if len(f) != 3 || !codename.MatchString(f[1]) || strings.ContainsAny(f[0], " \t[]#") {
-			continue
-		}
-		s := source{uri: f[0], release: f[1]}
-		if strings.HasPrefix(f[2], "/") && !strings.ContainsAny(f[2], " \t[]#") {
-			s.signedBy = f[2]
-		}
-		found = append(found, s)
-	}
-	if len(found) == 0 {
-		return source{}, errors.New("apt's sources on this machine name no Debian archive to take the kernel from")
-	}
-	// The suite itself, if the machine happens to have it; else the first.
-	slices.SortStableFunc(found, func(a, b source) int {
-		return cmp.Compare(rank(a.release), rank(b.release))
-	})
-	return found[0], nil
-}
-
-func rank(release string) int {
-	if strings.TrimSuffix(release, "/") == Suite {
-		return 0
-	}
-	return 1
 }

@@ -21,27 +21,6 @@ func TestNewest(t *testing.T) {
 	}
 }
 
-func TestMirror(t *testing.T) {
-	const machine = `http://packages.example/tool/|nodistro|/usr/share/keyrings/tool.gpg
-http://mirror.example/debian-security/|bookworm-security|
-http://mirror.example/debian/|bookworm|/usr/share/keyrings/debian-archive-keyring.gpg
-http://mirror.example/debian/|bookworm-updates|$(SIGNED_BY)
-`
-	want := source{"http://mirror.example/debian/", "bookworm", "/usr/share/keyrings/debian-archive-keyring.gpg"}
-	if got, err := mirror(machine); err != nil || got != want {
-		t.Errorf("of a machine's sources: %+v %v", got, err)
-	}
-	want = source{uri: "http://other.example/debian/", release: "trixie-backports"}
-	if got, err := mirror(machine + "http://other.example/debian/|trixie-backports|\n"); err != nil || got != want {
-		t.Errorf("with the suite itself: %+v %v", got, err)
-	}
-	for _, none := range []string{"", "http://packages.example/tool/|nodistro|\n", "http://x [trusted=yes]|trixie|\n", "a|b"} {
-		if got, err := mirror(none); err == nil {
-			t.Errorf("%q gives %+v", none, got)
-		}
-	}
-}
-
 func TestDepends(t *testing.T) {
 	for info, want := range map[string][]string{
 		"license=GPL\x00depends=u_serial,libcomposite\x00name=usb_f_acm\x00": {"u_serial", "libcomposite"},
