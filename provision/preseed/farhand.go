@@ -74,6 +74,8 @@ func nearest(key string, table map[string]setter) string {
 	return ""
 }
 
+var addressForm = regexp.MustCompile(`^[!-~]{1,512}$`)
+
 // relay checks a relay's base URL. Plain http is for loopback alone, and no
 // relay runs on the appliance itself.
 func relay(s string) (clean, note string, err error) {
@@ -82,7 +84,7 @@ func relay(s string) (clean, note string, err error) {
 		clean = "https://" + rest
 	}
 	u, err := url.Parse(clean)
-	if err != nil || u.Scheme != "https" || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || len(clean) > 512 {
+	if err != nil || u.Scheme != "https" || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || !addressForm.MatchString(clean) {
 		return "", "", errors.New("a relay's address is https://HOST[:PORT]")
 	}
 	if clean != s {

@@ -36,6 +36,7 @@ func contradictions(s *Settings) []Item {
 		r.add("ssh", Changed, "no login by password: the user has none")
 		s.SSH.PasswordLogin = false
 	}
+	s.SSH.PasswordLogin = s.SSH.PasswordLogin && s.SSH.Enabled
 	if s.Wifi != nil && s.Country == "" {
 		r.add("wlan.country", Refused, "without its country the radio stays off")
 	}

@@ -19,7 +19,7 @@ type User struct {
 	Name string `json:"name"`
 	// PasswordHash is in the form of crypt(5); empty: no password works.
 	PasswordHash     string   `json:"password_hash,omitempty"`
-	Groups           []string `json:"groups,omitempty"`
+	Groups           []string `json:"groups,omitzero"`
 	PasswordlessSudo bool     `json:"passwordless_sudo,omitempty"`
 }
 
@@ -27,7 +27,7 @@ type User struct {
 type SSH struct {
 	Enabled        bool     `json:"enabled,omitempty"`
 	PasswordLogin  bool     `json:"password_login,omitempty"`
-	AuthorizedKeys []string `json:"authorized_keys,omitempty"` // lines of authorized_keys
+	AuthorizedKeys []string `json:"authorized_keys,omitzero"` // lines of authorized_keys
 }
 
 // Wifi is one network.
@@ -57,16 +57,16 @@ const (
 	SerialConsoleHardware = "console_hardware"
 )
 
-// Farhand is farhand.toml.
+// Farhand is farhand.toml. An empty list isn't the same as none.
 type Farhand struct {
 	Relay    string `json:"relay,omitempty"`     // https://host[:port]
 	CASHA256 string `json:"ca_sha256,omitempty"` // lower-case hex SHA-256 of the DER of the relay's CA
 	ClaimKey string `json:"claim_key,omitempty"` // redeemed once; without it the screen shows a code
 	Name     string `json:"name,omitempty"`      // as shown to the owner
 	// Roots are absolute directories; nil: /data/work.
-	Roots []string `json:"roots,omitempty"`
+	Roots []string `json:"roots,omitzero"`
 	// Capabilities narrow what the daemon offers; nil: all that it has.
-	Capabilities []string `json:"capabilities,omitempty"`
+	Capabilities []string `json:"capabilities,omitzero"`
 	Shell        bool     `json:"shell,omitempty"`
 	// OperatorSudo lets commands become root.
 	OperatorSudo bool `json:"operator_sudo,omitempty"`
@@ -75,7 +75,7 @@ type Farhand struct {
 	// RescuePassphrase is the rescue network's, 12 characters.
 	RescuePassphrase string `json:"rescue_passphrase,omitempty"`
 	// Buses are the header's buses by the names of package hardware.
-	Buses map[string]bool `json:"buses,omitempty"`
+	Buses map[string]bool `json:"buses,omitzero"`
 }
 
 // Item is what became of one setting.
