@@ -227,7 +227,11 @@ func (m *Machine) episode(ctx context.Context) {
 		case ctx.Err() != nil:
 			return
 		case err != nil:
-			m.enter(State{Phase: Failed, Problem: err.Error(), Note: note})
+			phase := Failed
+			if errors.Is(err, ErrNoRadio) {
+				phase = Absent
+			}
+			m.enter(State{Phase: phase, Problem: err.Error(), Note: note})
 			m.pause(ctx, failedWait)
 			continue
 		}

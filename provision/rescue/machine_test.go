@@ -332,6 +332,25 @@ func TestWhatFailsIsSaid(t *testing.T) {
 	}
 }
 
+// A board without a radio is no failure; one may be plugged in later.
+func TestNoRadio(t *testing.T) {
+	bubble(t, true, func(t *testing.T, m *Machine, h *house) {
+		unlock := h.lock()
+		h.raiseErr = fmt.Errorf("iwd: %w", ErrNoRadio)
+		unlock()
+		m.Offline(time.Now(), false)
+		faketime.Advance(Patience + h.slow)
+		if got := m.State().Phase; got != Absent {
+			t.Errorf("%s", got)
+		}
+		unlock = h.lock()
+		h.raiseErr = nil
+		unlock()
+		faketime.Advance(failedWait + h.slow)
+		h.is(t, true)
+	})
+}
+
 func TestCheckComesFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &house{}

@@ -71,11 +71,12 @@ const (
 	Retrying Phase = "retrying" // a station for a while, since a known network may be back
 	Trying   Phase = "trying"   // a station, to join the network that was entered
 	Failed   Phase = "failed"   // can't be an access point; tried again later
+	Absent   Phase = "absent"   // there is no radio; looked for again later
 )
 
 // State is what there is to show.
 type State struct {
 	Phase   Phase
-	Problem string // of Failed: why, in words a person can act on
+	Problem string // of Failed and Absent: why, in words a person can act on
 	Note    string // what became of the last attempt to join a network
 }
