@@ -34,6 +34,10 @@ type Config struct {
 	// Check, if not nil, says what would keep the rescue network from working,
 	// such as a port that another program holds.
 	Check func(context.Context) error
+	// Join, if not nil, makes the network that a visitor entered known to the
+	// radio. It is called when the radio is a station again, so it may restart
+	// what drives it: a country is read at its start only.
+	Join func(context.Context) error
 	// Allowed is whether a rescue network may be offered at all; SetAllowed
 	// changes it.
 	Allowed bool
@@ -241,6 +245,9 @@ func (m *Machine) episode(ctx context.Context) {
 			note = ""
 		}
 		m.enter(State{Phase: phase, Note: note})
+		if phase == Trying {
+			m.join(ctx)
+		}
 		if m.joined(ctx, limit) {
 			// A network works. Whether the relay is reached through it is for
 			// the daemon to say: it has as long as at first.
@@ -344,6 +351,17 @@ func (m *Machine) lower(ctx context.Context) {
 	defer cancel()
 	if err := m.cfg.Radio.Lower(ctx); err != nil && !errors.Is(err, ErrNoRadio) {
 		m.log.Warn("the radio doesn't look for networks again", "error", err)
+	}
+}
+
+func (m *Machine) join(ctx context.Context) {
+	if m.cfg.Join == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, lowerLimit)
+	defer cancel()
+	if err := m.cfg.Join(ctx); err != nil {
+		m.log.Warn("the radio isn't told of the network that was entered", "error", err)
 	}
 }
 

@@ -100,6 +100,14 @@ func start(t *testing.T, allowed bool) (*Machine, *house) {
 	m := New(Config{
 		Radio: h, Portal: h, Allowed: allowed,
 		AccessPoint: AccessPoint{SSID: "farhand-1a2b3c4d", Passphrase: "bcdfghjkmnpq"},
+		Join: func(context.Context) error {
+			defer h.lock()()
+			if h.up {
+				h.did("told of a network as an access point")
+			}
+			h.did("join")
+			return nil
+		},
 		Changed: func(s State) {
 			defer h.lock()()
 			h.changes = append(h.changes, s.Phase)
@@ -288,6 +296,9 @@ func TestEnteredNetwork(t *testing.T) {
 		h.is(t, true)
 		if !strings.Contains(h.note, "could not be joined within 50 seconds") {
 			t.Errorf("the page says %q", h.note)
+		}
+		if got := h.done[len(h.done)-2]; got != "join" || slices.Contains(h.done, "told of a network as an access point") {
+			t.Errorf("%v", h.done)
 		}
 		// The second attempt works.
 		m.Entered()

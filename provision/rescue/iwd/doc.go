@@ -5,5 +5,5 @@
 //
 // iwd would hand out addresses itself only if it configured those of stations
 // too (its EnableNetworkConfiguration). systemd-networkd does both on the
-// appliance, by NetworkFile.
+// appliance, by rescue.NetworkFile.
 package iwd

@@ -78,7 +78,7 @@ func (r Radio) address(ctx context.Context, iface string) error {
 	ctx, cancel := context.WithTimeout(ctx, addressLimit)
 	defer cancel()
 	if err := until(ctx, func() (bool, error) { return has(iface, rescue.Address()), nil }); err != nil {
-		return fmt.Errorf("%s is an access point, but systemd-networkd gives it no address (%s): %w", iface, NetworkFileName, err)
+		return fmt.Errorf("%s is an access point, but systemd-networkd gives it no address (%s): %w", iface, rescue.NetworkFileName, err)
 	}
 	return nil
 }

@@ -142,7 +142,7 @@ func TestNoAddress(t *testing.T) {
 	start(t, address)
 	ctx := within(t, time.Second)
 	err := Radio{Bus: address}.Raise(ctx, ap())
-	if err == nil || !strings.Contains(err.Error(), NetworkFileName) {
+	if err == nil || !strings.Contains(err.Error(), rescue.NetworkFileName) {
 		t.Errorf("%v", err)
 	}
 }
@@ -169,14 +169,5 @@ func TestNobodyAnswers(t *testing.T) {
 	}
 	if _, err := (Radio{Bus: address}).Joined(within(t, 300*time.Millisecond)); err == nil {
 		t.Error("nobody answered, no error")
-	}
-}
-
-func TestNetworkFile(t *testing.T) {
-	text := NetworkFile()
-	for _, want := range []string{"WLANInterfaceType=ap\n", "Address=10.42.0.1/24\n", "DHCPServer=yes\n", "DNS=10.42.0.1\n"} {
-		if !strings.Contains(text, want) {
-			t.Errorf("%q is missing in\n%s", want, text)
-		}
 	}
 }

@@ -1,14 +1,10 @@
-package iwd
+package rescue
 
-import (
-	"fmt"
-
-	"farhand/provision/rescue"
-)
+import "fmt"
 
 // NetworkFileName is where NetworkFile belongs, below a directory of
 // systemd.network(5): before the file of the radio as a station.
-const NetworkFileName = "05-farhand-rescue.network"
+const NetworkFileName = "15-farhand-rescue.network"
 
 // NetworkFile has systemd-networkd give the radio its address as an access
 // point, and addresses to those who join. They are told of a router, since an
@@ -20,12 +16,16 @@ func NetworkFile() string {
 Type=wlan
 WLANInterfaceType=ap
 
+[Link]
+RequiredForOnline=no
+
 [Network]
 Address=%s
 DHCPServer=yes
 LinkLocalAddressing=no
 IPv6AcceptRA=no
 MulticastDNS=no
+LLMNR=no
 
 [DHCPServer]
 PoolOffset=10
@@ -38,5 +38,5 @@ EmitRouter=yes
 EmitNTP=no
 EmitTimezone=no
 PersistLeases=no
-`, rescue.Prefix(), rescue.Address())
+`, Prefix(), Address())
 }
