@@ -8,8 +8,11 @@ package apt
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -202,4 +205,22 @@ func run(ctx context.Context, dir, name string, args ...string) (string, error) 
 		return "", fmt.Errorf("%s: %w: %s", name, err, strings.TrimSpace(errs.String()))
 	}
 	return out.String(), nil
+}
+
+// Verify compares a file with what the archive says of it.
+func Verify(file string, p Package) error {
+	f, err := os.Open(file)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	h := sha256.New()
+	n, err := io.Copy(h, f)
+	switch {
+	case err != nil:
+		return err
+	case n != p.Size, p.SHA256 != "" && hex.EncodeToString(h.Sum(nil)) != p.SHA256:
+		return fmt.Errorf("%s isn't what the archive has: remove it and try again", file)
+	}
+	return nil
 }

@@ -1,0 +1,185 @@
+package root
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"farhand/internal/apt"
+)
+
+// Options say what goes into the root.
+type Options struct {
+	Tree         string // where it is made: a folder that isn't there yet
+	Cache        string // where packages are kept between builds
+	Architecture string // Debian's name: arm64 or amd64
+	Version      string // of the image
+	Epoch        time.Time
+	Daemon       string   // the farhandd to put in
+	Packages     []string // beyond what the image needs
+	Boards       bool     // with firmware for Raspberry Pis
+	Boot         string   // where what belongs on the boot partition goes: vmlinuz, dtb/ and, for Boards, raspi-firmware/
+	Log          io.Writer
+}
+
+// Result is what was made.
+type Result struct {
+	Kernel   string        // its release
+	Packages []apt.Package // all whose files are in the tree, by name
+}
+
+// Build makes the tree. It must run as root, since files belong to others.
+func Build(ctx context.Context, o Options) (Result, error) {
+	r, err := fetch(ctx, o)
+	if err != nil {
+		return Result{}, err
+	}
+	if err := os.Mkdir(o.Tree, 0o755); err != nil {
+		return Result{}, err
+	}
+	for _, step := range []struct {
+		what string
+		do   func() error
+	}{
+		{"unpacking", func() error { return unpackAll(ctx, o, r.Packages) }},
+		{"modules", func() error { return trimModules(ctx, o.Tree, r.Kernel) }},
+		{"firmware", func() error { return keepFirmware(o.Tree) }},
+		{"configuring", func() error { return configure(o.Tree, o) }},
+		{"the daemon", func() error { return copyFile(o.Daemon, filepath.Join(o.Tree, "usr/bin/farhandd"), 0o755) }},
+		{"boot files", func() error { return takeOut(o, r.Kernel) }},
+		{"checking", func() error { return Check(o.Tree) }},
+		{"times", func() error { return settle(o.Tree, o.Epoch) }},
+	} {
+		start := time.Now()
+		if err := step.do(); err != nil {
+			return Result{}, fmt.Errorf("%s: %w", step.what, err)
+		}
+		fmt.Fprintf(o.Log, "root: %s, %.1f s\n", step.what, time.Since(start).Seconds())
+	}
+	return r, nil
+}
+
+// fetch finds out what belongs into the image and puts it into the cache.
+func fetch(ctx context.Context, o Options) (Result, error) {
+	state := filepath.Join(o.Cache, "apt-"+o.Architecture)
+	if err := os.MkdirAll(state, 0o755); err != nil {
+		return Result{}, err
+	}
+	a, err := apt.Open(ctx, apt.Config{Dir: state, Architecture: o.Architecture, Suites: Suites(), Components: Components()})
+	if err != nil {
+		return Result{}, err
+	}
+	release, err := newestKernel(ctx, a, o.Architecture)
+	if err != nil {
+		return Result{}, err
+	}
+	resolved, err := a.Resolve(ctx, append(userland(), o.Packages...)...)
+	if err != nil {
+		return Result{}, err
+	}
+	resolved = slices.DeleteFunc(resolved, func(p apt.Package) bool { return omitted(p.Name) && !slices.Contains(o.Packages, p.Name) })
+	only := kernel(release)
+	if o.Boards {
+		only = append(only, firmware()...)
+	}
+	more, err := a.Candidates(ctx, only...)
+	if err != nil {
+		return Result{}, err
+	}
+	all := append(resolved, more...)
+	slices.SortFunc(all, func(a, b apt.Package) int { return strings.Compare(a.Name, b.Name) })
+	var size int64
+	for _, p := range all {
+		size += p.Size
+	}
+	fmt.Fprintf(o.Log, "root: Linux %s, %d packages, %d MB\n", release, len(all), size/1e6)
+	return Result{Kernel: release, Packages: all}, a.Download(ctx, filepath.Join(o.Cache, "debs"), all...)
+}
+
+// newestKernel is the latest release of the kernel for an architecture.
+func newestKernel(ctx context.Context, a *apt.Apt, architecture string) (string, error) {
+	packages, err := a.Candidates(ctx, "linux-image-"+architecture+"/"+Release+"-backports")
+	if err != nil {
+		return "", err
+	}
+	names, err := a.Names(ctx, "linux-modules-")
+	if err != nil {
+		return "", err
+	}
+	// The metapackage's version begins with the kernel's: 7.3.4-1~bpo13+1.
+	version, _, _ := strings.Cut(packages[0].Version, "-")
+	for _, n := range names {
+		release := strings.TrimPrefix(n, "linux-modules-")
+		if strings.HasPrefix(release, version+"+") && strings.HasSuffix(release, "-"+architecture) && strings.Count(release, "-") == 1 {
+			return release, nil
+		}
+	}
+	return "", fmt.Errorf("%s-backports has no modules for Linux %s", Release, version)
+}
+
+// unpackAll unpacks packages into the tree: base-files first, whose links make a
+// merged /usr.
+func unpackAll(ctx context.Context, o Options, packages []apt.Package) error {
+	packages = slices.Clone(packages)
+	slices.SortStableFunc(packages, func(a, b apt.Package) int {
+		return first(b) - first(a)
+	})
+	for _, dir := range []string{"bin", "sbin", "lib"} {
+		if err := os.MkdirAll(filepath.Join(o.Tree, "usr", dir), 0o755); err != nil {
+			return err
+		}
+		if err := os.Symlink("usr/"+dir, filepath.Join(o.Tree, dir)); err != nil && !errors.Is(err, os.ErrExist) {
+			return err
+		}
+	}
+	for _, p := range packages {
+		deb := filepath.Join(o.Cache, "debs", p.File)
+		if err := apt.Verify(deb, p); err != nil {
+			return err
+		}
+		if err := unpack(ctx, deb, o.Tree); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func first(p apt.Package) int {
+	if p.Name == "base-files" {
+		return 1
+	}
+	return 0
+}
+
+// takeOut moves what the boot partition holds out of the tree, and what nobody
+// reads away.
+func takeOut(o Options, release string) error {
+	if err := os.MkdirAll(o.Boot, 0o755); err != nil {
+		return err
+	}
+	modules := filepath.Join("usr/lib/modules", release)
+	move := map[string]string{filepath.Join(modules, "vmlinuz"): "vmlinuz"}
+	if o.Boards {
+		move["usr/lib/raspi-firmware"] = "raspi-firmware"
+	}
+	if o.Architecture == "arm64" {
+		move[filepath.Join(modules, "dtb")] = "dtb"
+	}
+	for from, to := range move {
+		if err := os.Rename(filepath.Join(o.Tree, from), filepath.Join(o.Boot, to)); err != nil {
+			return err
+		}
+	}
+	for _, name := range []string{"System.map", "modules.builtin.modinfo"} {
+		if err := os.RemoveAll(filepath.Join(o.Tree, modules, name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
