@@ -15,6 +15,7 @@ import (
 // Options say what to start.
 type Options struct {
 	Program string   // the emulator's file
+	Leading []string // what comes before all arguments; nil unless Program is a loader
 	Args    []string // without the monitor and the sockets
 	Env     []string // nil: ours
 	// Dir is where the sockets are: a short path, at most about 80 bytes, and one
@@ -50,7 +51,8 @@ const acceptTime = 20 * time.Second
 func Start(ctx context.Context, o Options) (*Process, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	p := &Process{cancel: cancel, conns: make(map[string]net.Conn), done: make(chan struct{})}
-	args := append([]string{"-qmp", "unix:" + filepath.Join(o.Dir, monitorSocket)}, o.Args...)
+	args := append(append([]string(nil), o.Leading...), "-qmp", "unix:"+filepath.Join(o.Dir, monitorSocket))
+	args = append(args, o.Args...)
 	for _, name := range o.Sockets {
 		args = append(args, "-chardev", "socket,id="+name+",path="+filepath.Join(o.Dir, name))
 	}

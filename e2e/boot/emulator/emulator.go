@@ -1,6 +1,6 @@
 // Package emulator finds the QEMU that the boot test needs: the machine's own if
-// it is new enough, else Debian's backport, fetched by apt into a folder of its
-// own, so that nothing of the machine's packages changes.
+// it is new enough, else that of a newer Debian, fetched by apt into a folder of
+// its own, so that nothing of the machine's packages changes.
 package emulator
 
 import (
@@ -20,8 +20,9 @@ import (
 // Program is an emulator.
 type Program struct {
 	Path    string
-	Args    []string // that it always needs
-	Env     []string // likewise, added to ours; nil if none
+	Args    []string // that come before all others
+	Data    []string // that a machine needs besides
+	Env     []string // added to ours
 	Version string
 }
 
@@ -44,12 +45,12 @@ func Locate(ctx context.Context, oldest int, cache string, log io.Writer) (Progr
 		}
 	}
 	tree := filepath.Join(cache, "qemu")
-	p := unpacked(tree)
-	if _, err := os.Stat(p.Path); errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Stat(tree); errors.Is(err, os.ErrNotExist) {
 		if err := fetch(ctx, cache, tree, log); err != nil {
-			return p, fmt.Errorf("fetching QEMU %d or later: %w", oldest, err)
+			return Program{}, fmt.Errorf("fetching QEMU %d or later: %w", oldest, err)
 		}
 	}
+	p := unpacked(tree)
 	if ok, err := p.check(ctx, oldest); err != nil {
 		return p, err
 	} else if !ok {
@@ -58,34 +59,11 @@ func Locate(ctx context.Context, oldest int, cache string, log io.Writer) (Progr
 	return p, nil
 }
 
-// unpacked is what Debian's packages become below a folder.
-func unpacked(tree string) Program {
-	p := Program{Path: filepath.Join(tree, "usr/bin/qemu-system-aarch64"), Args: []string{
-		"-L", filepath.Join(tree, "usr/share/qemu"),
-		// A network card's boot ROM, which nothing boots from, lies elsewhere.
-		"-L", filepath.Join(tree, "usr/lib/ipxe/qemu"), "-L", "/usr/lib/ipxe/qemu",
-	}}
-	libs := ""
-	for _, dir := range []string{"usr/lib/x86_64-linux-gnu", "usr/lib/aarch64-linux-gnu", "lib/x86_64-linux-gnu", "lib/aarch64-linux-gnu"} {
-		dir = filepath.Join(tree, dir)
-		if _, err := os.Stat(dir); err != nil {
-			continue
-		}
-		libs += dir + ":"
-		if _, err := os.Stat(filepath.Join(dir, "qemu")); err == nil {
-			p.Env = append(p.Env, "QEMU_MODULE_DIR="+filepath.Join(dir, "qemu"))
-		}
-	}
-	p.Env = append(p.Env, "LD_LIBRARY_PATH="+libs+os.Getenv("LD_LIBRARY_PATH"))
-	return p
-}
-
 var versionPattern = regexp.MustCompile(`version (\d+)(\.[0-9.]+)?`)
 
 // check asks the program for its version and says whether it will do.
 func (p *Program) check(ctx context.Context, oldest int) (bool, error) {
-	cmd := exec.CommandContext(ctx, p.Path, "--version")
-	cmd.Env = p.Environ()
+	cmd := p.command(ctx, "--version")
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return false, fmt.Errorf("%s: %w: %s", p.Path, err, out)
@@ -102,12 +80,16 @@ func (p *Program) check(ctx context.Context, oldest int) (bool, error) {
 // Environ is our environment with what the program needs.
 func (p Program) Environ() []string { return append(os.Environ(), p.Env...) }
 
+func (p Program) command(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, p.Path, append(p.Args[:len(p.Args):len(p.Args)], args...)...)
+	cmd.Env = p.Environ()
+	return cmd
+}
+
 // Run runs the program to its end, and has what it said in the error.
 func (p Program) Run(ctx context.Context, args ...string) error {
-	cmd := exec.CommandContext(ctx, p.Path, args...)
-	cmd.Env = p.Environ()
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%s: %w: %s", filepath.Base(p.Path), err, out)
+	if out, err := p.command(ctx, append(p.Data[:len(p.Data):len(p.Data)], args...)...).CombinedOutput(); err != nil {
+		return fmt.Errorf("QEMU: %w: %s", err, out)
 	}
 	return nil
 }

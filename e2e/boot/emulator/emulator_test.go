@@ -1,12 +1,13 @@
 package emulator
 
 import (
-	"context"
 	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"farhand/internal/testenv"
 )
 
 // fake is an emulator that says its version.
@@ -48,26 +49,26 @@ func TestLocate(t *testing.T) {
 	}
 }
 
-func TestPrepare(t *testing.T) {
-	bin := t.TempDir()
-	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
-	say := func(text string) {
-		if err := os.WriteFile(filepath.Join(bin, "apt-get"), []byte("#!/bin/sh\ncat <<'E'\n"+text+"E\n"), 0o755); err != nil {
+// What is unpacked is started by the linker that its program names.
+func TestUnpacked(t *testing.T) {
+	linker, err := interpreter("/bin/sh")
+	testenv.Need(t, "linux", err == nil, "there is no dynamic /bin/sh")
+	tree := t.TempDir()
+	for _, dir := range []string{"usr/bin", "usr/lib/x86_64-linux-gnu/qemu", filepath.Dir("usr" + linker)} {
+		if err := os.MkdirAll(filepath.Join(tree, dir), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
-	a := apt{dir: t.TempDir()}
-	say("http://a.example/tools|nodistro|/k.gpg\nhttp://a.example/debian/|bookworm|/k.gpg\n")
-	from, err := a.prepare(context.Background())
-	if err != nil || from != "bookworm-backports" {
-		t.Fatalf("it comes from %q, %v", from, err)
+	for _, name := range []string{"usr/bin/qemu-system-aarch64", "usr" + linker} {
+		if err := os.Symlink("/bin/sh", filepath.Join(tree, name)); err != nil {
+			t.Fatal(err)
+		}
 	}
-	list, err := os.ReadFile(filepath.Join(a.dir, "sources.list"))
-	if err != nil || strings.Count(string(list), "http://a.example/debian/ bookworm") != 2 || strings.Contains(string(list), "tools") {
-		t.Errorf("the sources are %q, %v", list, err)
+	p := unpacked(tree)
+	if p.Path != filepath.Join(tree, "usr"+linker) || len(p.Args) != 3 || p.Args[2] != filepath.Join(tree, "usr/bin/qemu-system-aarch64") {
+		t.Errorf("it is started as %s %q", p.Path, p.Args)
 	}
-	say("http://a.example/tools|nodistro|/k.gpg\n")
-	if _, err := a.prepare(context.Background()); err == nil {
-		t.Error("a machine without Debian's archive has one")
+	if !strings.Contains(strings.Join(p.Env, " "), "QEMU_MODULE_DIR="+tree) {
+		t.Errorf("its environment is %q", p.Env)
 	}
 }

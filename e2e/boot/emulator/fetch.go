@@ -1,28 +1,24 @@
 package emulator
 
 import (
-	"bytes"
 	"context"
-	"errors"
+	"debug/elf"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
+	"runtime"
 	"strings"
+
+	"farhand/internal/apt"
 )
 
-// keyring is where the package debian-archive-keyring has the keys of Debian's
-// archive.
-const keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
+// suite is Debian's release that QEMU is taken from: it has version 10.
+const suite = "trixie"
 
-// backports are the suites that are asked beside a machine's own, by the name of
-// its release. Later ones have a new enough QEMU themselves.
-var backports = map[string]string{"bookworm": "bookworm-backports"}
-
-// fetch downloads QEMU and whatever this machine lacks for it, and unpacks both
-// into tree.
+// fetch downloads QEMU with everything that it needs, the C library too, so that
+// it runs on whatever this machine is, and unpacks it into tree.
 func fetch(ctx context.Context, cache, tree string, log io.Writer) error {
 	if err := os.MkdirAll(cache, 0o755); err != nil {
 		return err
@@ -32,99 +28,79 @@ func fetch(ctx context.Context, cache, tree string, log io.Writer) error {
 		return err
 	}
 	defer os.RemoveAll(work)
-	a := apt{dir: work}
-	release, err := a.prepare(ctx)
+	a, err := apt.Open(ctx, apt.Config{Dir: work, Architecture: runtime.GOARCH, Suites: []string{suite}})
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(log, "boot-test: fetching QEMU from %s\n", release)
-	if _, err := output(ctx, "apt-get", a.options("-q", "update")...); err != nil {
-		return err
-	}
-	if _, err := output(ctx, "apt-get", a.options("-q", "-y", "--no-install-recommends", "--download-only", "-t", release, "install", "qemu-system-arm")...); err != nil {
-		return err
-	}
-	debs, err := filepath.Glob(filepath.Join(work, "cache/archives/*.deb"))
+	packages, err := a.Resolve(ctx, "qemu-system-arm")
 	if err != nil {
 		return err
 	}
-	next := filepath.Join(work, "tree")
+	fmt.Fprintf(log, "fetching QEMU from Debian %s\n", suite)
+	debs, next := filepath.Join(work, "debs"), filepath.Join(work, "tree")
+	if err := a.Download(ctx, debs, packages...); err != nil {
+		return err
+	}
 	if err := os.Mkdir(next, 0o755); err != nil {
 		return err
 	}
-	for _, deb := range debs {
-		if _, err := output(ctx, "dpkg-deb", "-x", deb, next); err != nil {
+	for _, p := range packages {
+		file := filepath.Join(debs, p.File)
+		if err := apt.Verify(file, p); err != nil {
 			return err
 		}
+		if out, err := exec.CommandContext(ctx, "dpkg-deb", "-x", file, next).CombinedOutput(); err != nil {
+			return fmt.Errorf("unpacking %s: %w: %s", p.File, err, strings.TrimSpace(string(out)))
+		}
 	}
-	if err := os.Rename(next, tree); err != nil && !errors.Is(err, os.ErrExist) {
-		return err // another run may have been faster
+	if err := os.Rename(next, tree); err != nil {
+		if _, gone := os.Stat(tree); gone != nil {
+			return err
+		}
+		// Another run was faster.
 	}
 	return nil
 }
 
-// apt has a state of its own below dir, but for what the machine has installed.
-type apt struct{ dir string }
-
-var codename = regexp.MustCompile(`^(bookworm|trixie|forky|duke)$`)
-
-// prepare writes the sources: Debian's archive as this machine's apt knows it,
-// with the backports. It returns the suite that QEMU comes from.
-func (a apt) prepare(ctx context.Context) (string, error) {
-	for _, d := range []string{"state/lists/partial", "cache/archives/partial"} {
-		if err := os.MkdirAll(filepath.Join(a.dir, d), 0o755); err != nil {
-			return "", err
-		}
+// unpacked is what Debian's packages become below a folder: a program that is
+// started by their own dynamic linker, with their own libraries.
+func unpacked(tree string) Program {
+	program := filepath.Join(tree, "usr/bin/qemu-system-aarch64")
+	p := Program{Path: program, Data: []string{
+		"-L", filepath.Join(tree, "usr/share/qemu"), "-L", filepath.Join(tree, "usr/lib/ipxe/qemu"), "-L", filepath.Join(tree, "usr/share/seabios"),
+	}}
+	linker, err := interpreter(program)
+	if err != nil {
+		return p // it isn't there, or no program: to run it will tell
 	}
-	out, err := output(ctx, "apt-get", "indextargets", "--no-release-info", "--format", "$(REPO_URI)|$(RELEASE)|$(SIGNED_BY)", "Identifier: Packages")
+	libs, err := filepath.Glob(filepath.Join(tree, "usr/lib/*-linux-gnu*"))
+	if err != nil || len(libs) == 0 {
+		return p
+	}
+	var all []string
+	for _, dir := range libs {
+		all = append(all, dir, filepath.Join(dir, "pulseaudio"), filepath.Join(dir, "blas"), filepath.Join(dir, "lapack"))
+		p.Env = append(p.Env, "QEMU_MODULE_DIR="+filepath.Join(dir, "qemu"))
+	}
+	p.Path = filepath.Join(tree, linker)
+	if _, err := os.Stat(p.Path); err != nil { // /lib is a link to usr/lib in the packages' system
+		p.Path = filepath.Join(tree, "usr", linker)
+	}
+	p.Args = []string{"--library-path", strings.Join(all, ":"), program}
+	return p
+}
+
+// interpreter is the dynamic linker that a program names.
+func interpreter(program string) (string, error) {
+	f, err := elf.Open(program)
 	if err != nil {
 		return "", err
 	}
-	for line := range strings.Lines(out) {
-		f := strings.Split(strings.TrimSpace(line), "|")
-		if len(f) != 3 || !codename.MatchString(f[1]) || strings.ContainsAny(f[0]+f[2], " \t[]#") {
-			continue
-		}
-		key := keyring
-		if _, err := os.Stat(key); err != nil {
-			if key = f[2]; !strings.HasPrefix(key, "/") {
-				return "", fmt.Errorf("%s is missing, so signatures can't be checked: install debian-archive-keyring", keyring)
-			}
-		}
-		suites, from := []string{f[1]}, f[1]
-		if b := backports[f[1]]; b != "" {
-			suites, from = append(suites, b), b
-		}
-		var list strings.Builder
-		for _, s := range suites {
-			fmt.Fprintf(&list, "deb [signed-by=%s] %s %s main\n", key, f[0], s)
-		}
-		return from, os.WriteFile(filepath.Join(a.dir, "sources.list"), []byte(list.String()), 0o644)
+	defer f.Close()
+	section := f.Section(".interp")
+	if section == nil {
+		return "", fmt.Errorf("%s names no dynamic linker", program)
 	}
-	return "", errors.New("apt's sources on this machine name no Debian release; install a QEMU (qemu-system-aarch64) of version 9 or later")
-}
-
-func (a apt) options(args ...string) []string {
-	return append([]string{
-		"-o", "Dir::Etc::sourcelist=" + filepath.Join(a.dir, "sources.list"),
-		"-o", "Dir::Etc::sourceparts=-",
-		"-o", "Dir::State::lists=" + filepath.Join(a.dir, "state/lists"),
-		"-o", "Dir::State::extended_states=" + filepath.Join(a.dir, "state/extended"),
-		"-o", "Dir::Cache=" + filepath.Join(a.dir, "cache"),
-		"-o", "Debug::NoLocking=true", // only files of ours are written
-		// Root's apt would download as a user that can't enter the folder.
-		"-o", "APT::Sandbox::User=",
-		"-o", "Acquire::Languages=none",
-		"-o", "Acquire::Retries=3",
-	}, args...)
-}
-
-func output(ctx context.Context, name string, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, name, args...)
-	var out, errs bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &errs
-	if err := cmd.Run(); err != nil {
-		return "", fmt.Errorf("%s: %w: %s", name, err, strings.TrimSpace(errs.String()))
-	}
-	return out.String(), nil
+	b, err := section.Data()
+	return strings.TrimRight(string(b), "\x00"), err
 }

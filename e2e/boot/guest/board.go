@@ -86,7 +86,7 @@ func (b *Board) power(ctx context.Context, c *card.Card, start firmware.Start, d
 	m := &Machine{Boot: boot, Card: inserted, Console: NewText(), dir: dir, header: ports[b.Kind.header()]}
 	sockets := append(ports[:len(ports):len(ports)], b.Sockets...)
 	m.process, err = qemu.Start(ctx, qemu.Options{
-		Program: b.Program.Path, Args: append(b.Program.Args[:len(b.Program.Args):len(b.Program.Args)], append(args, b.Extra...)...),
+		Program: b.Program.Path, Leading: b.Program.Args, Args: append(args, b.Extra...),
 		Env: b.Program.Environ(), Dir: dir, Sockets: sockets, Events: m.event,
 	})
 	if err != nil {
@@ -123,7 +123,7 @@ func (b *Board) firmware(ctx context.Context, c *card.Card, start firmware.Start
 
 // arguments of QEMU. Every device is named: the machine has no other.
 func (b *Board) arguments(ctx context.Context, dir string, boot firmware.Boot, start firmware.Start) ([]string, error) {
-	args := b.machine("")
+	args := append(b.machine(""), b.Program.Data...)
 	if boot.DTB == nil {
 		tree := filepath.Join(dir, "machine.dtb")
 		if err := b.dump(ctx, tree); err != nil {
@@ -174,7 +174,7 @@ func (b *Board) machine(more string) []string {
 
 // dump has QEMU write down the device tree of the machine.
 func (b *Board) dump(ctx context.Context, file string) error {
-	return b.Program.Run(ctx, append(b.machine(",dumpdtb="+file), b.Program.Args...)...)
+	return b.Program.Run(ctx, b.machine(",dumpdtb="+file)...)
 }
 
 // drive wires the card: a Pi has a slot for it, virt a disk.

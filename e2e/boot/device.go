@@ -1,0 +1,202 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"farhand/e2e/boot/card"
+	"farhand/e2e/boot/firmware"
+	"farhand/e2e/boot/guest"
+	"farhand/e2e/boot/writelog"
+	"farhand/provision/preseed"
+)
+
+// cardSize is that of a small card, in bytes; a Pi 3B of QEMU's wants a power of
+// two.
+const cardSize = 4 << 30
+
+// device is a board, its card, and what the relay calls it.
+type device struct {
+	*lane
+	life  context.Context // of the machine: it outlives a step
+	dir   string
+	board *guest.Board
+	card  *card.Card
+	m     *guest.Machine
+	on    time.Time // when the power came
+	host  string    // the owner's name for it
+}
+
+func newDevice(ctx context.Context, l *lane) (*device, error) {
+	dir, err := os.MkdirTemp(l.dir, "")
+	if err != nil {
+		return nil, err
+	}
+	d := &device{lane: l, life: ctx, dir: dir, host: "bench-" + l.name}
+	d.board = &guest.Board{Kind: l.kind, Program: l.emulator, Serial: guest.NewSerial(), Dir: dir, Extra: guest.Network(l.kind)}
+	if l.console {
+		d.board.Console = l.out.writer(l.name)
+	}
+	return d, nil
+}
+
+// close takes the power away, if it is still there.
+func (d *device) close() {
+	if d.m != nil {
+		d.m.Cut()
+		if err := d.m.Eject(nothing); err != nil {
+			d.out.say(d.name, "%v", err)
+		}
+	}
+	if !d.keep {
+		os.RemoveAll(d.dir)
+	}
+}
+
+func nothing(*writelog.Log) []writelog.Write { return nil }
+
+// failed leaves what the console said beside the report.
+func (d *device) failed(error) {
+	if d.m == nil {
+		return
+	}
+	at := filepath.Join(filepath.Dir(d.options.report), "boot-test-"+d.name+".console")
+	if err := os.WriteFile(at, []byte(d.m.Console.String()), 0o644); err == nil {
+		d.out.say(d.name, "the whole console is in %s", at)
+	}
+}
+
+// flash makes a card of the image that asks for what the settings say.
+func (d *device) flash(ctx context.Context, s preseed.Settings) (err error) {
+	d.card, err = card.Copy(ctx, d.raw, filepath.Join(d.dir, "card"), cardSize)
+	if err != nil {
+		return err
+	}
+	s.Farhand.Relay, s.Farhand.CASHA256 = d.bench.relayFor(), d.bench.ca
+	if err := d.card.Put(ctx, 1, preseed.FarhandFile, s.Farhand.TOML()); err != nil {
+		return err
+	}
+	if p := s.Preseed(); len(p) > 0 {
+		return d.card.Put(ctx, 1, preseed.PreseedFile, p)
+	}
+	return nil
+}
+
+// power turns the board on.
+func (d *device) power(start firmware.Start) (err error) {
+	d.on = time.Now()
+	d.m, err = d.board.Power(d.life, d.card, start)
+	return err
+}
+
+// cut takes the power away, and loses of what was not flushed what chance wants.
+func (d *device) cut() error {
+	d.m.Cut()
+	return d.eject(d.lost)
+}
+
+// lost are the writes that a card has after the power went.
+func (d *device) lost(l *writelog.Log) []writelog.Write {
+	return fixed(d.kind, l.Len(), d.chance.Uint64())(l)
+}
+
+// fixed is what a card has if the power goes after the first n writes and
+// flushes: always the same for one seed. The emulated Pi has no way to flush its
+// card, so there what it wrote is kept.
+func fixed(k guest.Kind, n int, seed uint64) card.Choice {
+	return func(l *writelog.Log) []writelog.Write {
+		chance := rand.New(rand.NewPCG(seed, 0))
+		if k == guest.Pi3B {
+			return l.CutUncached(n, chance)
+		}
+		return l.Cut(n, chance)
+	}
+}
+
+func (d *device) eject(choose card.Choice) error {
+	err := d.m.Eject(choose)
+	d.m = nil
+	return err
+}
+
+// restarted waits until the guest has restarted, and lets it.
+func (d *device) restarted(ctx context.Context, start firmware.Start) (guest.End, error) {
+	end, err := d.m.Wait(ctx)
+	if err != nil {
+		return end, err
+	}
+	if !end.Restarts() {
+		return end, fmt.Errorf("the board went off (%s) instead of restarting; its console ended with\n%s", end.Reason, d.m.Console.Tail())
+	}
+	return end, d.power(start)
+}
+
+// online waits until the relay has the device, and returns how long after the
+// power came.
+func (d *device) online(ctx context.Context) (time.Duration, error) {
+	err := d.poll(ctx, 300*time.Millisecond, "the relay never had it online", func() (bool, error) {
+		m, err := d.bench.machine(ctx, d.host)
+		return err == nil && m != nil && m.Online, err
+	})
+	return time.Since(d.on), err
+}
+
+// poll asks until the answer is yes, the time is over, or the board went off.
+func (d *device) poll(ctx context.Context, every time.Duration, complaint string, ask func() (bool, error)) error {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		ok, err := ask()
+		if ok && err == nil {
+			return nil
+		}
+		switch {
+		case d.m == nil:
+			return fmt.Errorf("%s: the board is off", complaint)
+		case !d.m.Running():
+			return fmt.Errorf("%s: the board went off; its console ended with\n%s", complaint, d.m.Console.Tail())
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("%s: %w; its console ended with\n%s", complaint, errors.Join(context.Cause(ctx), err), d.m.Console.Tail())
+		}
+	}
+}
+
+// farhand runs a verb of the operator's command on the device: the machine's
+// name comes after the first n words.
+func (d *device) farhand(ctx context.Context, n int, args ...string) (string, error) {
+	all := append(append(append([]string(nil), args[:n]...), d.host), args[n:]...)
+	return d.bench.farhand(ctx, all...)
+}
+
+// sh runs a shell's script on the device, as the operator.
+func (d *device) sh(ctx context.Context, script string) (string, error) {
+	out, err := d.farhand(ctx, 1, "exec", "--", "sh", "-euc", script)
+	return strings.TrimSpace(out), err
+}
+
+// root runs one as root, which this card's owner allows.
+func (d *device) root(ctx context.Context, script string) (string, error) {
+	out, err := d.farhand(ctx, 1, "exec", "--", "sudo", "-n", "sh", "-euc", script)
+	return strings.TrimSpace(out), err
+}
+
+// expect runs a verb whose output must hold a text.
+func (d *device) expect(ctx context.Context, text string, n int, args ...string) error {
+	out, err := d.farhand(ctx, n, args...)
+	if err != nil {
+		return err
+	}
+	if !strings.Contains(strings.ToUpper(out), strings.ToUpper(text)) {
+		return fmt.Errorf("farhand %s doesn't say %q but %q", strings.Join(args, " "), text, out)
+	}
+	return nil
+}

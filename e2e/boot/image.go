@@ -1,0 +1,116 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// needed programs, with the packages that have them.
+func needed() error {
+	var missing []string
+	for _, p := range [][2]string{
+		{"mcopy", "mtools"}, {"fdtput", "device-tree-compiler"}, {"qemu-img", "qemu-utils"},
+		{"e2fsck", "e2fsprogs"}, {"debugfs", "e2fsprogs"}, {"fsck.vfat", "dosfstools"}, {"xz", "xz-utils"},
+	} {
+		if _, err := exec.LookPath(p[0]); err != nil {
+			missing = append(missing, p[1])
+		}
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("programs are missing: apt-get install --no-install-recommends %s", strings.Join(missing, " "))
+	}
+	return nil
+}
+
+// unpack finds the image and has it as a plain, sparse file.
+func (r *run) unpack(ctx context.Context) error {
+	if r.image == "" {
+		var err error
+		if r.image, err = newest("bin/image"); err != nil {
+			return err
+		}
+	}
+	if !strings.HasSuffix(r.image, ".xz") {
+		r.raw = r.image
+		return nil
+	}
+	r.raw = filepath.Join(r.dir, "image")
+	to, err := os.Create(r.raw)
+	if err != nil {
+		return err
+	}
+	defer to.Close()
+	r.out.say("", "unpacking %s", r.image)
+	// As a decoder with a limit of 1 GiB would, which is what flashing tools have.
+	cmd := exec.CommandContext(ctx, "xz", "-dc", "--memlimit-decompress=1GiB", r.image)
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	from, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	err = sparse(to, from)
+	if err := errors.Join(err, cmd.Wait()); err != nil {
+		return fmt.Errorf("unpacking %s: %w: %s", r.image, err, strings.TrimSpace(errs.String()))
+	}
+	return to.Close()
+}
+
+// newest is the image for arm64 that was written last.
+func newest(dir string) (string, error) {
+	all, err := filepath.Glob(filepath.Join(dir, "farhand-*arm64.img*"))
+	if err != nil {
+		return "", err
+	}
+	var best string
+	var age int64
+	for _, f := range all {
+		if !strings.HasSuffix(f, ".img") && !strings.HasSuffix(f, ".img.xz") {
+			continue
+		}
+		info, err := os.Stat(f)
+		if err != nil {
+			return "", err
+		}
+		if t := info.ModTime().UnixNano(); best == "" || t > age {
+			best, age = f, t
+		}
+	}
+	if best == "" {
+		return "", fmt.Errorf("there is no image in %s: make image", dir)
+	}
+	return best, nil
+}
+
+// sparse copies, and leaves holes where there are only zeros.
+func sparse(to *os.File, from io.Reader) error {
+	in := bufio.NewReaderSize(from, 1<<20)
+	buf, zeros := make([]byte, 1<<16), make([]byte, 1<<16)
+	var size int64
+	for {
+		n, err := io.ReadFull(in, buf)
+		if !bytes.Equal(buf[:n], zeros[:n]) {
+			if _, err := to.WriteAt(buf[:n], size); err != nil {
+				return err
+			}
+		}
+		size += int64(n)
+		switch {
+		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+			return to.Truncate(size)
+		case err != nil:
+			return err
+		}
+	}
+}

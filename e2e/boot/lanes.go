@@ -1,0 +1,309 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"farhand/e2e/boot/card"
+	"farhand/e2e/boot/firmware"
+	"farhand/e2e/boot/guest"
+)
+
+// allLanes are the lanes in the order in which they begin: the longest first.
+func allLanes() []*lane {
+	return []*lane{
+		{name: "code", kind: guest.Virt, steps: codeSteps, limit: 25 * time.Minute},
+		{name: "cuts", kind: guest.Virt, steps: cutSteps, limit: 25 * time.Minute, full: true},
+		{name: "pi3", kind: guest.Pi3B, steps: pi3Steps, limit: 20 * time.Minute, full: true},
+	}
+}
+
+// codeSteps are an owner's first day with a board, who pairs it by its code; and
+// what happens to boards.
+func codeSteps(d *device) []step {
+	d.board.Extra = append(d.board.Extra,
+		"-device", "virtio-rng-pci",
+		"-device", "qemu-xhci,id=usb",
+		"-device", "virtio-gpu-pci",
+		"-device", "i6300esb", "-action", "watchdog=reset",
+	)
+	d.board.Sockets = []string{adapterSocket}
+	p, a := &pairing{device: d}, &adapter{device: d}
+	steps := append(p.pair(!d.quick),
+		step{"a command, as a user who may do nothing else", time.Minute, d.commands},
+		step{"files there and back", time.Minute, d.files},
+		step{"lines of gpio-sim", 2 * time.Minute, d.lines},
+		step{"an FTDI adapter is plugged in and echoes", 2 * time.Minute, a.echo},
+		step{"unplugged while it is read, and plugged in again", 2 * time.Minute, a.unplugged},
+		step{"the daemon is killed", 90 * time.Second, d.killed},
+		step{"the daemon hangs: systemd's watchdog", 3 * time.Minute, d.hung},
+		step{"nothing else has failed", time.Minute, d.healthy},
+	)
+	if d.quick {
+		return append(steps,
+			step{"the power is cut", time.Minute, d.cutAndLook},
+			step{"it comes online again", d.patience(), d.again(firmware.Start{}, "after a cut")},
+		)
+	}
+	return append(steps,
+		step{"it restarts: the second boot", d.patience(), d.reboot(firmware.Start{}, "second boot")},
+		step{"memory, two minutes after READY", 5 * time.Minute, d.memory},
+		step{"a trial: it restarts from slot B", d.patience(), d.trial},
+		step{"the trial was no choice: it restarts from slot A", d.patience(), d.reboot(firmware.Start{}, "after a trial")},
+		step{"process 1 freezes: the hardware's watchdog", d.patience(), d.frozen},
+		step{"nothing else has failed after all that", time.Minute, d.healthy},
+	)
+}
+
+// again turns a board that is off on, and waits until it is online.
+func (d *device) again(start firmware.Start, which string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		if err := d.offline(ctx); err != nil {
+			return err
+		}
+		if err := d.power(start); err != nil {
+			return err
+		}
+		return d.measured(ctx, which)
+	}
+}
+
+// offline waits until the relay has noticed that the board is off.
+func (d *device) offline(ctx context.Context) error {
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		m, err := d.bench.machine(ctx, d.host)
+		if err == nil && (m == nil || !m.Online) {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return errors.Join(fmt.Errorf("the relay has a board online that is off: %w", context.Cause(ctx)), err)
+		}
+	}
+}
+
+// measured waits until the board is online and measures how it came there.
+func (d *device) measured(ctx context.Context, which string) error {
+	took, err := d.online(ctx)
+	if err != nil {
+		return err
+	}
+	return d.times(ctx, which, took)
+}
+
+// reboot has the guest restart.
+func (d *device) reboot(start firmware.Start, which string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		if err := d.ask(ctx, "systemctl reboot"); err != nil {
+			return err
+		}
+		if _, err := d.restarted(ctx, start); err != nil {
+			return err
+		}
+		return d.measured(ctx, which)
+	}
+}
+
+// ask has a command done as root that takes the connection with it.
+func (d *device) ask(ctx context.Context, command string) error {
+	_, err := d.root(ctx, "systemd-run --quiet --collect --on-active=1s --timer-property=AccuracySec=100ms "+command)
+	return err
+}
+
+// trial restarts the board with the flag by which the other slot is tried once.
+func (d *device) trial(ctx context.Context) error {
+	if err := d.slot(ctx, "a"); err != nil {
+		return err
+	}
+	if err := d.reboot(firmware.Start{Tryboot: true}, "from slot B")(ctx); err != nil {
+		return err
+	}
+	if d.m.Boot.Partition != 3 {
+		return fmt.Errorf("the firmware has taken partition %d", d.m.Boot.Partition)
+	}
+	return d.slot(ctx, "b")
+}
+
+// slot asks the guest which one it runs from, and looks whether that is so.
+func (d *device) slot(ctx context.Context, want string) error {
+	out, err := d.sh(ctx, "cat /run/farhand/slot; findmnt -no SOURCE,OPTIONS /; cat /proc/device-tree/chosen/bootloader/partition | od -An -tu1")
+	if err != nil {
+		return err
+	}
+	root := map[string]string{"a": "5", "b": "6"}[want]
+	source := ""
+	for line := range strings.Lines(out) {
+		if f := strings.Fields(line); len(f) == 2 && strings.HasPrefix(f[0], "/dev/") {
+			source = line
+		}
+	}
+	device, _, _ := strings.Cut(source, " ")
+	if !strings.Contains(out, "slot="+want+"\n") || !strings.Contains(out, "source=bootloader") || !strings.HasSuffix(device, root) || !strings.Contains(source, "ro,") {
+		return fmt.Errorf("it should run from slot %s, but says\n%s", want, out)
+	}
+	return nil
+}
+
+// frozen crashes process 1, which stops what it does but not the kernel; nothing
+// resets the hardware's watchdog any more.
+func (d *device) frozen(ctx context.Context) error {
+	out, err := d.sh(ctx, "systemctl show -P RuntimeWatchdogUSec; cat /sys/class/watchdog/watchdog0/identity /sys/class/watchdog/watchdog0/timeout /sys/class/watchdog/watchdog0/state")
+	if err != nil {
+		return err
+	}
+	d.out.say(d.name, "the hardware's watchdog: %s", strings.ReplaceAll(out, "\n", ", "))
+	if !strings.Contains(out, "\n15\nactive") {
+		return fmt.Errorf("the hardware's watchdog isn't active with 15 s:\n%s", out)
+	}
+	start := time.Now()
+	// SIGSEGV is the one that systemd freezes at; SIGSTOP never reaches process 1.
+	if err := d.ask(ctx, "kill -SEGV 1"); err != nil {
+		return err
+	}
+	end, err := d.restarted(ctx, firmware.Start{})
+	if err != nil {
+		return err
+	}
+	if !end.Watchdog {
+		return fmt.Errorf("the board restarted by itself (%s), not by its watchdog", end.Reason)
+	}
+	d.report.measure(d.kind.String()+": a frozen system is reset after", time.Since(start).Seconds()-1, "s", 0)
+	return d.measured(ctx, "after the watchdog")
+}
+
+// cutAndLook takes the power away in use, and looks at the card.
+func (d *device) cutAndLook(ctx context.Context) error {
+	if err := d.cut(); err != nil {
+		return err
+	}
+	stage, err := d.well(ctx, d.card.Extract)
+	d.out.say(d.name, "the card is at the stage: %s", stage)
+	return err
+}
+
+// cutSteps take the power of a board that pairs by a claim key: first over and
+// over while it boots for the first time, then in use. What it learns from each
+// whole boot is measured.
+func cutSteps(d *device) []step {
+	d.board.Extra = append(d.board.Extra, "-device", "virtio-rng-pci")
+	steps := []step{{"a card is flashed with a claim key", 2 * time.Minute, d.claimed}}
+	first := d.cuts / 2
+	for i := range first {
+		steps = append(steps, step{fmt.Sprintf("cut %d, in the first boot", i+1), 3 * time.Minute, d.cutWhile(d.booting)})
+	}
+	steps = append(steps,
+		step{"it comes online, with nobody looking", d.patience(), d.again(firmware.Start{}, "after cuts")},
+		step{"whole: nothing has failed", time.Minute, d.healthy},
+	)
+	for i := first; i < d.cuts; i++ {
+		steps = append(steps,
+			step{fmt.Sprintf("cut %d, in use", i+1), d.patience(), d.cutWhile(d.working)},
+		)
+	}
+	return append(steps,
+		step{"after the last cut it comes online", d.patience(), d.again(firmware.Start{}, "after cuts")},
+		step{"whole: nothing has failed, the audit's chain neither", time.Minute, d.healthy},
+		step{fmt.Sprintf("%d more moments of a first boot, by fsck alone", d.points), 10 * time.Minute, d.manyPoints},
+	)
+}
+
+// cutWhile turns the board on, if it is off, lets do run until a moment of
+// chance, takes the power away and looks at the card.
+func (d *device) cutWhile(do func(context.Context) (time.Duration, error)) func(context.Context) error {
+	return func(ctx context.Context) error {
+		after, err := do(ctx)
+		if err != nil {
+			return err
+		}
+		timer := time.NewTimer(after)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		if !d.m.Running() {
+			return fmt.Errorf("the board went off by itself; its console ended with\n%s", d.m.Console.Tail())
+		}
+		at := time.Since(d.on)
+		last := strings.TrimSpace(d.m.Console.Tail())
+		last = last[strings.LastIndexByte(last, '\n')+1:]
+		if err := d.cut(); err != nil {
+			return err
+		}
+		stage, err := d.well(ctx, d.card.Extract)
+		d.out.say(d.name, "cut %.1f s after power on; the card is at the stage: %s; last on the console: %s", at.Seconds(), stage, last)
+		return err
+	}
+}
+
+// booting turns the board on; the cut comes at any time of a first boot.
+func (d *device) booting(context.Context) (time.Duration, error) {
+	if err := d.power(firmware.Start{}); err != nil {
+		return 0, err
+	}
+	const kernel, boot = 3 * time.Second, 40 * time.Second // on two free cores
+	return kernel + time.Duration(d.chance.Int64N(int64(boot))), nil
+}
+
+// working has the board online with somebody writing to it.
+func (d *device) working(ctx context.Context) (time.Duration, error) {
+	if d.m == nil {
+		if err := d.again(firmware.Start{}, "after cuts")(ctx); err != nil {
+			return 0, err
+		}
+	}
+	if _, err := d.sh(ctx, `nohup sh -c 'i=0; while :; do i=$((i+1)); head -c 20000 /dev/urandom >f$((i%50)).new; mv f$((i%50)).new f$((i%50)); done' >/dev/null 2>&1 & echo started`); err != nil {
+		return 0, err
+	}
+	return time.Duration(d.chance.Int64N(int64(12 * time.Second))), nil
+}
+
+// manyPoints boots a fresh card once, and then looks at what it would have been
+// at moments of that boot.
+func (d *device) manyPoints(ctx context.Context) error {
+	d.m.Cut()
+	if err := d.eject(card.Everything); err != nil {
+		return err
+	}
+	d.host += "-2"
+	if err := d.claimed(ctx); err != nil {
+		return err
+	}
+	if err := d.power(firmware.Start{}); err != nil {
+		return err
+	}
+	if err := d.measured(ctx, "first boot"); err != nil {
+		return err
+	}
+	d.m.Cut()
+	events, err := d.m.Card.Events()
+	if err != nil {
+		return err
+	}
+	stages := make(map[string]int)
+	for range d.points {
+		n := 1 + d.chance.IntN(events)
+		stage, err := d.well(ctx, func(ctx context.Context, partition int, path string) error {
+			return d.m.Card.Extract(ctx, partition, d.lostAfter(n), path)
+		})
+		if err != nil {
+			return fmt.Errorf("cut after %d of %d writes and flushes: %w", n, events, err)
+		}
+		stages[stage]++
+	}
+	d.out.say(d.name, "of %d writes and flushes, %d cut points were looked at: %v", events, d.points, stages)
+	return d.eject(card.Everything)
+}
+
+// lostAfter is the choice of a cut after n events. It is the same for each
+// partition that is looked at.
+func (d *device) lostAfter(n int) card.Choice {
+	return fixed(d.kind, n, d.chance.Uint64())
+}

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// seconds that our units may add to a boot after basic.target, by kind.
+func (d *device) ownLimit() float64 { return [...]float64{6, 12}[d.kind] }
+
+// times measures the boot that just ended, whose last part took until online.
+func (d *device) times(ctx context.Context, which string, online time.Duration) error {
+	var values map[string]float64
+	before := time.Now()
+	out, err := d.sh(ctx, `cut -d' ' -f1 </proc/uptime | sed s/^/uptime=/
+systemctl show -p UserspaceTimestampMonotonic
+for u in basic.target farhand-provision.service farhandd.service; do echo $u=$(systemctl show -P ActiveEnterTimestampMonotonic $u); done`)
+	if err != nil {
+		return err
+	}
+	if values, err = numbers(out); err != nil {
+		return err
+	}
+	// When the kernel's clock began, from here: half of the call lies before the
+	// answer's uptime.
+	kernel := before.Add(time.Since(before)/2).Sub(d.on).Seconds() - values["uptime"]
+	at := func(name string) float64 { return kernel + values[name]/1e6 }
+	k := d.kind.String() + ", " + which + ": "
+	d.report.measure(k+"power on to basic.target", at("basic.target"), "s", 0)
+	d.report.measure(k+"power on to READY", at("farhandd.service"), "s", 0)
+	d.report.measure(k+"power on to online at the relay", online.Seconds(), "s", 0)
+	d.report.measure(d.kind.String()+": our units after basic.target", (values["farhandd.service"]-values["basic.target"])/1e6, "s", d.ownLimit())
+	d.out.say(d.name, "%s: kernel %.1f s, basic.target %.1f s, READY %.1f s, online %.1f s", which, kernel, at("basic.target"), at("farhandd.service"), online.Seconds())
+	return nil
+}
+
+// numbers reads lines of the form name=1.5.
+func numbers(out string) (map[string]float64, error) {
+	values := make(map[string]float64)
+	for line := range strings.Lines(out) {
+		name, text, ok := strings.Cut(strings.TrimSpace(line), "=")
+		v, err := strconv.ParseFloat(text, 64)
+		if !ok || err != nil {
+			return nil, fmt.Errorf("the guest says %q", out)
+		}
+		values[name] = v
+	}
+	return values, nil
+}
+
+// idle is how long after READY the memory is measured.
+const idle = 2 * time.Minute
+
+// memory measures how much is in use once the board has settled.
+func (d *device) memory(ctx context.Context) error {
+	var age float64
+	err := d.poll(ctx, 5*time.Second, "the board never settled", func() (bool, error) {
+		out, err := d.sh(ctx, `echo up=$(cut -d' ' -f1 </proc/uptime); echo ready=$(systemctl show -P ActiveEnterTimestampMonotonic farhandd.service)`)
+		if err != nil {
+			return false, err
+		}
+		v, err := numbers(out)
+		age = v["up"] - v["ready"]/1e6
+		return age > idle.Seconds(), err
+	})
+	if err != nil {
+		return err
+	}
+	out, err := d.sh(ctx, `awk '/^(MemTotal|MemAvailable):/ {sub(":","",$1); print $1"="$2}' /proc/meminfo
+for u in farhandd farhand-exec; do echo $u=$(systemctl show -P MemoryCurrent $u); done`)
+	if err != nil {
+		return err
+	}
+	v, err := numbers(strings.ReplaceAll(out, "[not set]", "0"))
+	if err != nil {
+		return err
+	}
+	used := (v["MemTotal"] - v["MemAvailable"]) / 1024
+	d.report.measure(d.kind.String()+": memory in use, two minutes after READY", used, "MiB", 110)
+	d.report.measure(d.kind.String()+": of it the daemon's cgroup", v["farhandd"]/(1<<20), "MiB", 0)
+	blame, err := d.sh(ctx, "systemd-analyze time; systemd-analyze blame --no-pager | head -12")
+	d.out.say(d.name, "%.0f MiB are in use; %s", used, strings.ReplaceAll(blame, "\n", "\n    "))
+	return err
+}
+
+// healthy looks at what the device says of itself.
+func (d *device) healthy(ctx context.Context) error {
+	out, err := d.sh(ctx, "systemctl --failed --no-legend --plain --no-pager")
+	if err != nil {
+		return err
+	}
+	if out != "" {
+		return fmt.Errorf("units have failed:\n%s", out)
+	}
+	if out, err = d.bench.farhand(ctx, "audit", "verify", d.host); err != nil {
+		return errors.Join(err, errors.New(out))
+	}
+	return nil
+}

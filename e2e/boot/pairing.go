@@ -1,0 +1,195 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"image/png"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/makiuchi-d/gozxing"
+	"github.com/makiuchi-d/gozxing/qrcode"
+
+	"farhand/client"
+	"farhand/e2e/boot/firmware"
+	"farhand/provision/preseed"
+)
+
+var setupPattern = regexp.MustCompile(`/setup\?token=([A-Za-z0-9_-]+)`)
+
+// userCode is what the relay mints: 8 of 20 consonants.
+const userCode = `\b([BCDFGHJKLMNPQRSTVWXZ]{4}-[BCDFGHJKLMNPQRSTVWXZ]{4})\b`
+
+// capabilities are what a device of the test gets.
+const capabilities = "files,shell,terminal,streams,transfer,hardware_gpio,hardware_serial,hardware_usb,hardware_i2c,hardware_spi"
+
+// pairing is a device that shows a code.
+type pairing struct {
+	*device
+	code string
+}
+
+// settings of a card of the test: commands may become root, for making devices
+// and for breaking things.
+func settings(name string) preseed.Settings {
+	return preseed.Settings{Hostname: name, Farhand: preseed.Farhand{Name: name, Shell: true, OperatorSudo: true}}
+}
+
+// pair are the steps from a fresh card to a device that the relay has.
+func (p *pairing) pair(display bool) []step {
+	steps := []step{
+		{"a card is flashed", 2 * time.Minute, func(ctx context.Context) error { return p.flash(ctx, settings(p.host)) }},
+		{"a code on the serial console", p.patience(), p.readCode},
+		{"the same in PAIR.TXT and in the QR of PAIR.PNG", time.Minute, p.readCard},
+	}
+	if display {
+		steps = append(steps, step{"the same in the QR on the display", 2 * time.Minute, p.readDisplay})
+	}
+	return append(steps,
+		step{"approved, it comes online", 2 * time.Minute, p.approve},
+		step{"nothing of the code stays on the card", time.Minute, p.forgotten},
+	)
+}
+
+// patience is how long a board may take from power to a code or to the relay.
+func (d *device) patience() time.Duration {
+	return [...]time.Duration{4 * time.Minute, 8 * time.Minute}[d.kind]
+}
+
+func (p *pairing) readCode(ctx context.Context) error {
+	if err := p.power(firmware.Start{}); err != nil {
+		return err
+	}
+	m, err := p.m.Await(ctx, 0, userCode)
+	if err != nil {
+		return err
+	}
+	p.code = m[1]
+	p.report.measure(p.kind.String()+": power on to the code, first boot", time.Since(p.on).Seconds(), "s", 0)
+	return nil
+}
+
+// readCard looks at the card as another computer would.
+func (p *pairing) readCard(ctx context.Context) error {
+	return p.poll(ctx, 3*time.Second, "the code is not on the card", func() (bool, error) {
+		dir, err := os.MkdirTemp(p.dir, "fat-")
+		if err != nil {
+			return false, err
+		}
+		defer os.RemoveAll(dir)
+		files, err := p.m.Card.Files(ctx, 1, dir)
+		if err != nil {
+			return false, err
+		}
+		text, err := fs.ReadFile(files, "PAIR.TXT")
+		if err != nil {
+			return false, err
+		}
+		if !bytes.Contains(text, []byte(p.code)) {
+			return false, fmt.Errorf("PAIR.TXT doesn't hold %s but %q", p.code, text)
+		}
+		picture, err := fs.ReadFile(files, "PAIR.PNG")
+		if err != nil {
+			return false, err
+		}
+		return true, p.sees(picture)
+	})
+}
+
+func (p *pairing) readDisplay(ctx context.Context) error {
+	return p.poll(ctx, 2*time.Second, "the code is not on the display", func() (bool, error) {
+		picture, err := p.m.Screen(ctx)
+		if err != nil {
+			return false, err
+		}
+		at := filepath.Join(filepath.Dir(p.options.report), "boot-test-pairing.png")
+		if err := errors.Join(os.MkdirAll(filepath.Dir(at), 0o755), os.WriteFile(at, picture, 0o644)); err != nil {
+			return false, err
+		}
+		return true, p.sees(picture)
+	})
+}
+
+// sees decodes the QR code in a picture, which must lead to this code at this
+// relay.
+func (p *pairing) sees(picture []byte) error {
+	text, err := decode(picture)
+	if err != nil {
+		return err
+	}
+	u, err := url.Parse(text)
+	if err != nil {
+		return err
+	}
+	if u.Query().Get("user_code") != p.code || !strings.HasPrefix(text, p.bench.relayFor()+"/") {
+		return fmt.Errorf("the QR code leads to %s, the code is %s", text, p.code)
+	}
+	return nil
+}
+
+func decode(picture []byte) (string, error) {
+	img, err := png.Decode(bytes.NewReader(picture))
+	if err != nil {
+		return "", err
+	}
+	bitmap, err := gozxing.NewBinaryBitmapFromImage(img)
+	if err != nil {
+		return "", err
+	}
+	found, err := qrcode.NewQRCodeReader().Decode(bitmap, map[gozxing.DecodeHintType]any{gozxing.DecodeHintType_TRY_HARDER: true})
+	if err != nil {
+		return "", fmt.Errorf("no QR code is found in the picture: %w", err)
+	}
+	return found.GetText(), nil
+}
+
+func (p *pairing) approve(ctx context.Context) error {
+	if _, err := p.bench.farhand(ctx, "approve", p.code, "--yes", "--name", p.host, "--allow", capabilities); err != nil {
+		return err
+	}
+	_, err := p.online(ctx)
+	return err
+}
+
+func (p *pairing) forgotten(ctx context.Context) error {
+	return p.poll(ctx, 2*time.Second, "the code is still on the card", func() (bool, error) {
+		dir, err := os.MkdirTemp(p.dir, "fat-")
+		if err != nil {
+			return false, err
+		}
+		defer os.RemoveAll(dir)
+		files, err := p.m.Card.Files(ctx, 1, dir)
+		if err != nil {
+			return false, err
+		}
+		for _, name := range []string{"PAIR.TXT", "PAIR.PNG", preseed.FarhandFile, preseed.PreseedFile} {
+			if _, err := fs.Stat(files, name); !errors.Is(err, fs.ErrNotExist) {
+				return false, fmt.Errorf("%s is there (%v)", name, err)
+			}
+		}
+		return true, nil
+	})
+}
+
+// claimed flashes a card that pairs by itself.
+func (d *device) claimed(ctx context.Context) error {
+	out, err := d.bench.farhand(ctx, "claim", "create", "--json", "--name", d.host, "--allow", capabilities)
+	if err != nil {
+		return err
+	}
+	var made client.IssuedClaim
+	if err := json.Unmarshal([]byte(out), &made); err != nil {
+		return fmt.Errorf("farhand claim create: %w", err)
+	}
+	s := settings(d.host)
+	s.Farhand.ClaimKey = made.ClaimKey
+	return d.flash(ctx, s)
+}

@@ -1,0 +1,201 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"farhand/audit"
+	"farhand/daemon"
+)
+
+// What the test knows of the card's layout.
+const (
+	firstPartition = 1
+	dataPartition  = 7
+)
+
+// extract copies a partition into a file.
+type extract func(ctx context.Context, partition int, path string) error
+
+// well says whether a card that lost its power is well, without booting it: the
+// boot partition's and the data's file systems are whole, and what is kept there
+// can be read. It returns how far the data had come.
+func (d *device) well(ctx context.Context, get extract) (string, error) {
+	dir, err := os.MkdirTemp(d.dir, "well-")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(dir)
+	if err := d.bootWell(ctx, get, dir); err != nil {
+		return "", fmt.Errorf("partition %d: %w", firstPartition, err)
+	}
+	stage, err := dataWell(ctx, get, dir)
+	if err != nil {
+		return stage, fmt.Errorf("partition %d: %w", dataPartition, err)
+	}
+	return stage, nil
+}
+
+// bootWell checks the FAT. What fsck may mend by itself, as every system does at
+// a boot, is no damage; files of the image that changed are.
+func (d *device) bootWell(ctx context.Context, get extract, dir string) error {
+	file := filepath.Join(dir, "boot")
+	if err := get(ctx, firstPartition, file); err != nil {
+		return err
+	}
+	// 1: errors were mended. 2 and more is for errors that stay.
+	if out, code, err := tool(ctx, "fsck.vfat", "-a", file); err != nil || code > 1 {
+		return fmt.Errorf("fsck.vfat: %s, %w", out, err)
+	}
+	if out, code, err := tool(ctx, "fsck.vfat", "-n", file); err != nil || code != 0 {
+		return fmt.Errorf("fsck.vfat still says: %s, %w", out, err)
+	}
+	now := filepath.Join(dir, "files")
+	if err := os.Mkdir(now, 0o700); err != nil {
+		return err
+	}
+	if out, code, err := tool(ctx, "mcopy", "-s", "-n", "-Q", "-i", file, "::*", now); err != nil || code != 0 {
+		return fmt.Errorf("mcopy: %s, %w", out, err)
+	}
+	for _, name := range []string{"autoboot.txt", "bootcode.bin"} {
+		got, err := os.ReadFile(filepath.Join(now, name))
+		if err != nil {
+			return err
+		}
+		if want := d.pristine[name]; !bytes.Equal(got, want) {
+			return fmt.Errorf("%s has changed: %d bytes, %d before", name, len(got), len(want))
+		}
+	}
+	if picture, err := os.ReadFile(filepath.Join(now, "PAIR.PNG")); err == nil {
+		if _, err := decode(picture); err != nil {
+			return fmt.Errorf("PAIR.PNG is half: %w", err)
+		}
+	}
+	return nil
+}
+
+// dataWell checks the data partition's file system and what is kept in it.
+func dataWell(ctx context.Context, get extract, dir string) (string, error) {
+	file := filepath.Join(dir, "data")
+	if err := get(ctx, dataPartition, file); err != nil {
+		return "", err
+	}
+	made, err := begun(file)
+	if err != nil || !made {
+		return "nothing yet", err
+	}
+	out, code, err := tool(ctx, "dumpe2fs", "-h", file)
+	if err != nil || code != 0 {
+		return "", fmt.Errorf("the first 64 KiB are no zeros, so it would not be made, but it is none: %s, %w", out, err)
+	}
+	if strings.Contains(out, "farnew") {
+		return "being made", nil
+	}
+	if !strings.Contains(out, "fardata") {
+		return "", fmt.Errorf("it has another label: %s", out)
+	}
+	// What a mount does: the journal is played back. After that it must be whole.
+	if out, code, err := tool(ctx, "e2fsck", "-E", "journal_only", "-y", file); err != nil || code > 1 {
+		return "", fmt.Errorf("the journal can't be played back: %s, %w", out, err)
+	}
+	if out, code, err := tool(ctx, "e2fsck", "-fn", file); err != nil || code != 0 {
+		return "", fmt.Errorf("e2fsck says: %s, %w", out, err)
+	}
+	state := filepath.Join(dir, "state")
+	if err := os.Mkdir(state, 0o700); err != nil {
+		return "", err
+	}
+	if out, code, err := tool(ctx, "debugfs", "-R", "rdump / "+state, file); err != nil || code != 0 {
+		return "", fmt.Errorf("debugfs: %s, %w", out, err)
+	}
+	return stateWell(ctx, state)
+}
+
+// begun says whether somebody has begun to make a file system.
+func begun(file string) (bool, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	head := make([]byte, 64<<10)
+	if _, err := io.ReadFull(f, head); err != nil {
+		return false, err
+	}
+	return !bytes.Equal(head, make([]byte, len(head))), nil
+}
+
+// stateWell reads what the appliance and the daemon keep.
+func stateWell(ctx context.Context, root string) (string, error) {
+	stage := "made"
+	for _, name := range []string{"farhand/provision.json", "farhand/state"} {
+		if _, err := os.Stat(filepath.Join(root, name)); err == nil {
+			stage = name
+		}
+	}
+	// Every file of JSON is whole or isn't there: all are replaced in one step.
+	err := filepath.WalkDir(filepath.Join(root, "farhand"), func(path string, e fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil || !e.Type().IsRegular() || filepath.Ext(path) != ".json" {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		if err == nil && !json.Valid(b) {
+			err = fmt.Errorf("%s is no JSON: %q", path, b)
+		}
+		return err
+	})
+	if err != nil {
+		return stage, err
+	}
+	for _, name := range []string{"system/machine-id"} {
+		b, err := os.ReadFile(filepath.Join(root, name))
+		if err == nil && len(bytes.TrimSpace(b)) != 32 {
+			return stage, fmt.Errorf("%s is %q", name, b)
+		}
+	}
+	return stage, auditWell(ctx, filepath.Join(root, "farhand/state"))
+}
+
+// auditWell checks the chain of the audit log, if there is one.
+func auditWell(ctx context.Context, state string) error {
+	if _, err := os.Stat(daemon.AuditPath(state)); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	key, err := daemon.AuditKey(state)
+	if err != nil {
+		return fmt.Errorf("the audit log's key: %w", err)
+	}
+	report, err := audit.Verify(ctx, daemon.AuditPath(state), key)
+	if err != nil {
+		return fmt.Errorf("the audit log: %w", err)
+	}
+	if len(report.Problems) > 0 {
+		return fmt.Errorf("the audit log: %q", report.Problems)
+	}
+	return nil
+}
+
+// tool runs a program and returns what it said and how it ended. The error is
+// for a program that didn't run.
+func tool(ctx context.Context, name string, args ...string) (string, int, error) {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Env = append(os.Environ(), "MTOOLS_SKIP_CHECK=1", "LC_ALL=C.UTF-8")
+	out, err := cmd.CombinedOutput()
+	text := strings.TrimSpace(string(out))
+	if e, ok := errors.AsType[*exec.ExitError](err); ok && e.Exited() {
+		return text, e.ExitCode(), nil
+	}
+	return text, 0, err
+}
