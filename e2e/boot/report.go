@@ -68,7 +68,8 @@ func (r *report) measure(name string, value float64, unit string, limit float64)
 func (r *report) finish(o options) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	samples := r.samples
+	r.Figures = nil
+	samples := slices.Clone(r.samples)
 	if !o.quick && o.only == "" {
 		samples = append(samples, sample{"the whole test", "min", r.Seconds / 60, 25})
 	}
