@@ -19,7 +19,7 @@ func userland() []string {
 		"base-files", "base-passwd", "bash", "coreutils", "dash", "diffutils", "findutils", "grep", "gzip", "hostname",
 		"libc-bin", "login", "mawk", "mount", "ncurses-base", "netbase", "procps", "sed", "tar", "tzdata", "util-linux", "xz-utils",
 		// the system
-		"systemd", "udev", "dbus-broker", "systemd-resolved", "systemd-timesyncd", "libnss-systemd", "libpam-systemd", "kmod",
+		"systemd", "udev", "dbus-broker", "systemd-resolved", "systemd-timesyncd", "systemd-userdbd", "libnss-systemd", "libpam-systemd", "kmod",
 		// disks: the initramfs makes and checks the data partition with these
 		"e2fsprogs", "dosfstools",
 		// network

@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"farhand/internal/testenv"
-	"farhand/lab/initramfs"
+	"farhand/internal/newc"
 	"farhand/lab/kernel"
 	"farhand/lab/machine"
 	"farhand/lab/proto"
@@ -252,7 +252,7 @@ func build(ctx context.Context, o options, k kernel.Kernel, suites []suite.Suite
 	}
 	orders.Modules = toLoad(modules)
 	image := filepath.Join(work, "initramfs")
-	return image, len(orders.Suites), archive(image, func(w *initramfs.Writer) error {
+	return image, len(orders.Suites), archive(image, func(w *newc.Writer) error {
 		if err := w.File("init", 0o755, initPath); err != nil {
 			return err
 		}
@@ -289,7 +289,7 @@ func environment(o options) []string {
 func guestDir(s suite.Suite) string { return "/src/" + s.Name }
 
 // testdata copies a package's folder testdata, where its tests find it.
-func testdata(w *initramfs.Writer, s suite.Suite) error {
+func testdata(w *newc.Writer, s suite.Suite) error {
 	if err := w.Dir(guestDir(s)); err != nil {
 		return err
 	}
@@ -311,7 +311,7 @@ func testdata(w *initramfs.Writer, s suite.Suite) error {
 }
 
 // skeleton is what a root file system needs beside programs.
-func skeleton(w *initramfs.Writer, orders proto.Orders) error {
+func skeleton(w *newc.Writer, orders proto.Orders) error {
 	data, err := json.Marshal(orders)
 	if err != nil {
 		return err
@@ -333,14 +333,14 @@ func skeleton(w *initramfs.Writer, orders proto.Orders) error {
 	return w.Dir("/root")
 }
 
-func archive(path string, fill func(*initramfs.Writer) error) error {
+func archive(path string, fill func(*newc.Writer) error) error {
 	f, err := os.Create(path)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
 	buf := bufio.NewWriterSize(f, 1<<20)
-	w := initramfs.NewWriter(buf)
+	w := newc.NewWriter(buf)
 	if err := fill(w); err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package initramfs_test
+package newc_test
 
 import (
 	"bytes"
@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"farhand/lab/initramfs"
+	"farhand/internal/newc"
 )
 
 type found struct {
@@ -59,7 +59,7 @@ func TestArchive(t *testing.T) {
 		t.Fatal(err)
 	}
 	var buf bytes.Buffer
-	w := initramfs.NewWriter(&buf)
+	w := newc.NewWriter(&buf)
 	for _, err := range []error{
 		w.Bytes("/init", 0o755, []byte("x")),
 		w.File("lab/suites/a", 0o700, host),
@@ -89,7 +89,7 @@ func TestArchive(t *testing.T) {
 }
 
 func TestMissingFile(t *testing.T) {
-	w := initramfs.NewWriter(&bytes.Buffer{})
+	w := newc.NewWriter(&bytes.Buffer{})
 	if err := w.File("x", 0o644, filepath.Join(t.TempDir(), "none")); !os.IsNotExist(err) {
 		t.Errorf("a file that isn't there answers %v", err)
 	}

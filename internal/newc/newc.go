@@ -1,4 +1,4 @@
-// Package initramfs writes the cpio archive that the kernel unpacks as its
+// Package newc writes the cpio archive that the kernel unpacks as its
 // first root file system.
 //
 // The format is "newc" of the kernel's
@@ -6,7 +6,7 @@
 // thirteen fields of eight hexadecimal digits, then the name and the data, each
 // padded to four bytes. The archive is not compressed: under emulation,
 // unpacking would take longer than copying does.
-package initramfs
+package newc
 
 import (
 	"errors"

@@ -1,0 +1,323 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"farhand/image/layout"
+)
+
+const dataDir = "/data"
+
+// openData mounts the data partition, which it makes on the first start. It
+// answers what is wrong with it; then the directory is in memory.
+func openData(card string) error {
+	device := partition(card, layout.Data)
+	err := prepare(device)
+	if err == nil {
+		err = unix.Mount(device, dataDir, "ext4", unix.MS_NOATIME|unix.MS_NOSUID|unix.MS_NODEV, "errors=remount-ro,commit=5")
+	}
+	if err == nil {
+		if err := fill(device); err != nil {
+			say("the data file system doesn't grow: %v", err)
+		}
+		return writable()
+	}
+	say("%v: what is stored now is lost at the next start", err)
+	if tmpErr := unix.Mount("tmpfs", dataDir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0755,size=30%"); tmpErr != nil {
+		err = errors.Join(err, tmpErr)
+	}
+	return err
+}
+
+// writable says whether the mounted file system takes anything: one with errors
+// is mounted read-only.
+func writable() error {
+	probe := filepath.Join(dataDir, ".probe")
+	err := os.WriteFile(probe, nil, 0o600)
+	if err == nil {
+		err = os.Remove(probe)
+	}
+	if err != nil {
+		return fmt.Errorf("the data partition takes nothing: %w", err)
+	}
+	return nil
+}
+
+// prepare makes the file system where there was never one, or where one was
+// begun, and repairs it otherwise. It never makes one over anything else.
+func prepare(device string) error {
+	fresh, err := isFresh(device)
+	if err != nil {
+		return err
+	}
+	if !fresh {
+		return repair(device)
+	}
+	start := time.Now()
+	// The label says that the file system isn't complete until it is.
+	if err := run("/usr/sbin/mke2fs", "-q", "-F", "-t", "ext4", "-L", layout.NewDataLabel, "-m", "1", "-E", "lazy_itable_init=1,lazy_journal_init=1,discard", device); err != nil {
+		return fmt.Errorf("making the data file system: %w", err)
+	}
+	if err := run("/usr/sbin/tune2fs", "-L", layout.DataLabel, device); err != nil {
+		return fmt.Errorf("naming the data file system: %w", err)
+	}
+	say("made the data file system in %.1f s", time.Since(start).Seconds())
+	return sync(device)
+}
+
+// Places in an ext4 file system (fs/ext4/ext4.h): the superblock lies at byte
+// 1024, its magic number 56 bytes in, its label of 16 bytes at 120.
+const (
+	superblock = 1024
+	magicAt    = superblock + 56
+	labelAt    = superblock + 120
+	lookAt     = 64 << 10
+)
+
+// isFresh says whether a device holds nothing yet: zeros, as the image has
+// them, or a file system that was begun.
+func isFresh(device string) (bool, error) {
+	f, err := os.Open(device)
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	b := make([]byte, lookAt)
+	if _, err := io.ReadFull(f, b); err != nil {
+		return false, fmt.Errorf("reading %s: %w", device, err)
+	}
+	return freshData(b), nil
+}
+
+func freshData(b []byte) bool {
+	if b[magicAt] == 0x53 && b[magicAt+1] == 0xef {
+		label, _, _ := bytes.Cut(b[labelAt:labelAt+16], []byte{0})
+		return string(label) == layout.NewDataLabel
+	}
+	return len(bytes.Trim(b, "\x00")) == 0
+}
+
+// repair lets e2fsck do what it does without asking, and if that isn't enough,
+// everything that it would ask for: the alternative is to have nothing.
+func repair(device string) error {
+	const corrected, restart, failed = 1, 2, 4 // bits of its exit code (e2fsck(8))
+	code := runCode("/usr/sbin/e2fsck", "-p", device)
+	if code >= failed {
+		say("the data file system is damaged, e2fsck -p answers %d", code)
+		code = runCode("/usr/sbin/e2fsck", "-f", "-y", device)
+	}
+	if code&^(corrected|restart) != 0 {
+		return fmt.Errorf("the data file system can't be repaired: e2fsck answers %d", code)
+	}
+	return nil
+}
+
+// fill lets a file system that is smaller than its partition grow: a card that
+// was copied to a larger one.
+func fill(device string) error {
+	f, err := os.Open(device)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	size, err := deviceSize(f)
+	if err != nil {
+		return err
+	}
+	var st unix.Statfs_t
+	if err := unix.Statfs(dataDir, &st); err != nil {
+		return err
+	}
+	blocks := size / uint64(st.Bsize)
+	dir, err := os.Open(dataDir)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	// EXT4_IOC_RESIZE_FS, _IOW('f', 16, __u64) (include/uapi/linux/ext4.h). That
+	// it is that large already is no error.
+	const resize = 0x40086610
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, dir.Fd(), resize, uintptr(unsafe.Pointer(&blocks))); errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// patience bounds a tool: a check of a large card takes minutes.
+const patience = 15 * time.Minute
+
+func run(name string, args ...string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%w: %s", err, tail(out))
+	}
+	return nil
+}
+
+func runCode(name string, args ...string) int {
+	err := run(name, args...)
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &exit) && exit.ExitCode() >= 0:
+		return exit.ExitCode()
+	}
+	say("%v", err)
+	return 8 // what e2fsck answers when it couldn't work
+}
+
+func tail(b []byte) string {
+	s := strings.TrimSpace(string(b))
+	return s[max(0, len(s)-300):]
+}
+
+func sync(device string) error {
+	f, err := os.OpenFile(device, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return f.Sync()
+}
+
+// settle gives the root what it can't keep itself: the machine's id, randomness,
+// a clock that isn't too far back, and what is known of this start.
+func settle(s slot, trouble error, epoch string) error {
+	var errs []error
+	system := filepath.Join(dataDir, "system")
+	for _, dir := range []string{system, filepath.Join(system, "timesync"), filepath.Join(system, "ssh"), filepath.Join(dataDir, "log")} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	errs = append(errs, machineID(filepath.Join(system, "machine-id")), randomSeed(filepath.Join(system, "random-seed")))
+	setClock(epoch, filepath.Join(system, "clock"), filepath.Join(system, "timesync", "clock"))
+	errs = append(errs, os.MkdirAll("/run/farhand", 0o755),
+		os.WriteFile("/run/farhand/slot", fmt.Appendf(nil, "slot=%s\nboot=%d\nsystem=%d\nsource=%s\n", s.Name, s.Boot, s.System, s.Source), 0o644))
+	if trouble != nil {
+		errs = append(errs, os.WriteFile("/run/farhand/data-error", []byte(trouble.Error()+"\n"), 0o644))
+	}
+	return errors.Join(errs...)
+}
+
+// machineID binds the stored id over the root's empty file (machine-id(5)).
+func machineID(at string) error {
+	if id, err := os.ReadFile(at); err != nil || len(strings.TrimSpace(string(id))) != 32 {
+		raw := make([]byte, 16)
+		if _, err := unix.Getrandom(raw, 0); err != nil {
+			return err
+		}
+		if err := store(at, []byte(hex.EncodeToString(raw)+"\n"), 0o444); err != nil {
+			return fmt.Errorf("the machine's id: %w", err)
+		}
+	}
+	if err := unix.Mount(at, "/etc/machine-id", "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("the machine's id: %w", err)
+	}
+	return nil
+}
+
+// seedSize is that of the kernel's pool.
+const seedSize = 512
+
+// randomSeed gives the kernel what was kept from the last start, once: it is
+// replaced before it counts, so that no two starts have the same.
+func randomSeed(at string) error {
+	old, readErr := os.ReadFile(at)
+	if readErr == nil && len(old) == seedSize {
+		if err := os.WriteFile("/dev/urandom", old, 0); err != nil { // mixed in, not counted
+			return fmt.Errorf("the random seed: %w", err)
+		}
+	}
+	fresh := make([]byte, seedSize)
+	if _, err := unix.Getrandom(fresh, unix.GRND_INSECURE); err != nil {
+		return fmt.Errorf("the random seed: %w", err)
+	}
+	if err := store(at, fresh, 0o600); err != nil {
+		return fmt.Errorf("the random seed: %w", err)
+	}
+	if readErr != nil || len(old) != seedSize {
+		return nil
+	}
+	return credit(old)
+}
+
+// credit counts a seed as randomness. Its bytes are in the pool already; what
+// counts here is that they were never used before.
+func credit(seed []byte) error {
+	f, err := os.OpenFile("/dev/urandom", os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	// struct rand_pool_info and RNDADDENTROPY, _IOW('R', 0x03, int[2])
+	// (include/uapi/linux/random.h).
+	const addEntropy = 0x40085203
+	info := make([]byte, 8+len(seed))
+	*(*int32)(unsafe.Pointer(&info[0])) = int32(8 * len(seed))
+	*(*int32)(unsafe.Pointer(&info[4])) = int32(len(seed))
+	copy(info[8:], seed)
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, f.Fd(), addEntropy, uintptr(unsafe.Pointer(&info[0]))); errno != 0 {
+		return fmt.Errorf("counting the random seed: %w", errno)
+	}
+	return nil
+}
+
+// setClock moves a clock that is behind to the latest time that is known to
+// have been: when the image was built, and when the clock was last kept.
+func setClock(epoch string, kept ...string) {
+	var floor time.Time
+	if s, err := strconv.ParseInt(strings.TrimSpace(epoch), 10, 64); err == nil {
+		floor = time.Unix(s, 0)
+	}
+	for _, name := range kept {
+		if info, err := os.Stat(name); err == nil && info.ModTime().After(floor) {
+			floor = info.ModTime()
+		}
+	}
+	if !time.Now().Before(floor) {
+		return
+	}
+	tv := unix.NsecToTimeval(floor.UnixNano())
+	if err := unix.Settimeofday(&tv); err != nil {
+		say("the clock: %v", err)
+	}
+}
+
+// store writes a file so that it is there whole or not at all.
+func store(at string, b []byte, mode os.FileMode) error {
+	temp := at + ".new"
+	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(temp, at); err != nil {
+		return err
+	}
+	dir, err := os.Open(filepath.Dir(at))
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}

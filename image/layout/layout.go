@@ -1,0 +1,26 @@
+// Package layout says what is where on a card: what the builder writes, the
+// initramfs looks for and an updater will have to find again.
+package layout
+
+// Signature is the disk signature in the MBR of every card, by which the
+// initramfs knows it.
+const Signature = 0xfa44a17d
+
+// Numbers of the partitions, as Linux and the Pi's firmware count them.
+const (
+	Autoboot = 1 // what the firmware reads first, and where a person puts files
+	BootA    = 2
+	BootB    = 3
+	SystemA  = 5
+	SystemB  = 6
+	Data     = 7
+)
+
+// Labels of file systems, at most 11 characters for a FAT, 16 for ext4.
+const (
+	AutobootLabel = "FARHAND"
+	BootLabel     = "FARBOOT"
+	DataLabel     = "fardata"
+	// NewDataLabel is what the data file system is called until it is complete.
+	NewDataLabel = "farnew"
+)
