@@ -83,11 +83,23 @@ func New(cfg Config) *Front {
 	}
 	f.machine = rescue.New(rescue.Config{
 		Radio: cfg.Radio, Portal: page, AccessPoint: cfg.AccessPoint,
-		Check: check, Join: cfg.Join, Allowed: cfg.Always || !cfg.Paired,
+		Check: check, Join: cfg.Join, Known: f.known, Allowed: cfg.Always || !cfg.Paired,
 		Changed: func(s rescue.State) { f.change(func() { f.rescue = s }) },
 		Logger:  cfg.Logger,
 	})
 	return f
+}
+
+// known says whether the radio has a network to join.
+func (f *Front) known() bool {
+	if f.cfg.Wifi == nil {
+		return true
+	}
+	switch f.cfg.Wifi().State {
+	case request.WifiReady, request.WifiOpen:
+		return true
+	}
+	return false
 }
 
 // Close ends the rescue network. The screen keeps what it shows.

@@ -34,6 +34,10 @@ type Config struct {
 	// Check, if not nil, says what would keep the rescue network from working,
 	// such as a port that another program holds.
 	Check func(context.Context) error
+	// Known says whether the radio knows a network that it could join; nil: it
+	// may. Without one there is nothing to try again: only the list of networks
+	// is renewed.
+	Known func() bool
 	// Join, if not nil, makes the network that a visitor entered known to the
 	// radio. It is called when the radio is a station again, so it may restart
 	// what drives it: a country is read at its start only.
@@ -240,9 +244,12 @@ func (m *Machine) episode(ctx context.Context) {
 			continue
 		}
 		phase, limit := Retrying, retryLimit
-		if m.takeEntered() {
+		switch {
+		case m.takeEntered():
 			phase, limit = Trying, JoinLimit
 			note = ""
+		case m.cfg.Known != nil && !m.cfg.Known():
+			continue
 		}
 		m.enter(State{Phase: phase, Note: note})
 		if phase == Trying {

@@ -246,6 +246,24 @@ func TestKnownNetworkIsTriedAgain(t *testing.T) {
 	})
 }
 
+// Where no network is known there is nothing to wait for: the page's list is
+// renewed, and the rescue network is back at once.
+func TestNothingIsKnown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &house{slow: time.Second}
+		m := New(Config{Radio: h, Portal: h, Allowed: true, Known: func() bool { return false }})
+		defer m.Close()
+		m.Offline(time.Now(), false)
+		faketime.Advance(Patience + h.slow)
+		h.is(t, true)
+		faketime.Advance(RetryEvery + h.slow)
+		h.is(t, true)
+		if n := len(h.done); n != 3 { // raise, lower, raise
+			t.Errorf("%v", h.done)
+		}
+	})
+}
+
 // A joined network that leads nowhere gets the same two minutes.
 func TestJoinedButStillOffline(t *testing.T) {
 	bubble(t, true, func(t *testing.T, m *Machine, h *house) {

@@ -18,6 +18,7 @@ import (
 // change alone.
 const (
 	displayEvery = 15 * time.Second
+	settle       = time.Second     // after text on tty1, which the kernel may show late
 	serialEvery  = time.Minute     // a page with a code, again
 	serialUrgent = 2 * time.Second // at least between two pages of which one has another code
 	serialChange = time.Minute     // at least between two others
@@ -101,6 +102,7 @@ type drawn struct {
 	text   Page   // on tty1
 	serial Page
 	at     time.Time // when serial was drawn
+	settle time.Time // when to draw the picture again
 }
 
 func (s *Screen) run(ctx context.Context) {
@@ -114,6 +116,9 @@ func (s *Screen) run(ctx context.Context) {
 		v := s.view
 		s.mu.Unlock()
 		again := s.draw(ctx, v, &last)
+		if soon := time.Until(last.settle); soon > 0 {
+			again = min(again, soon)
+		}
 		wake := time.NewTimer(again)
 		select {
 		case <-ctx.Done():
@@ -177,13 +182,17 @@ func (s *Screen) display(ctx context.Context, page, timeless Page, last *drawn) 
 	if err != nil {
 		text = page
 	}
-	if haveConsoles && !reflect.DeepEqual(text, last.text) {
+	wrote := haveConsoles && !reflect.DeepEqual(text, last.text)
+	if wrote {
 		s.console(ctx, text)
 		last.text = text
 	}
 	// Another console than ours in front is somebody's work.
 	if err != nil || haveConsoles && active != "tty1" {
 		return
+	}
+	if wrote {
+		last.settle = time.Now().Add(settle)
 	}
 	c, err := page.draw(f.width, f.height, dark())
 	if err == nil {

@@ -198,6 +198,26 @@ func TestDisplayIsDrawnAgain(t *testing.T) {
 	})
 }
 
+// The kernel may show the text only after the picture was drawn over it.
+func TestPictureSettles(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBoard(t)
+		s, _ := b.screen(formats(320, 200)["32"])
+		defer s.Close()
+		s.Show(connected())
+		synctest.Wait()
+		b.take("dev/fb0")
+		faketime.Advance(settle)
+		if b.take("dev/fb0") == "" {
+			t.Error("the picture isn't drawn again")
+		}
+		faketime.Advance(displayEvery - 2*settle)
+		if b.take("dev/fb0") != "" {
+			t.Error("the picture is drawn again and again")
+		}
+	})
+}
+
 func TestOtherConsoleIsLeftAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBoard(t)
@@ -290,5 +310,20 @@ func TestTerminal(t *testing.T) {
 	}
 	if took := time.Since(start); took > 2*writeLimit {
 		t.Errorf("closing took %v", took)
+	}
+}
+
+func BenchmarkFullHD(b *testing.B) {
+	f := formats(1920, 1080)["32"]
+	m := make(memory, f.length)
+	page := pairingPage()
+	for b.Loop() {
+		c, err := page.draw(f.width, f.height, dark())
+		if err == nil {
+			err = f.write(m, c)
+		}
+		if err != nil {
+			b.Fatal(err)
+		}
 	}
 }
