@@ -32,19 +32,24 @@ type Bus struct {
 }
 
 // Buses lists the buses, sorted by name. Pins are GPIO numbers (Raspberry Pi
-// documentation, "GPIO pin alternative functions"; RP1 Peripherals, table 4).
+// documentation, "GPIO pin alternative functions").
+//
+// On a Pi 5 the kernel (Debian's 7.3) drives the RP1's I2C and GPIO and nothing
+// else of its header: it is built without SPI_DW_MMIO and PWM_RP1, and the RP1's
+// node has no serial ports.
 func Buses() []Bus {
 	every := []string{BCM2837, BCM2711, BCM2712}
-	newer := []string{BCM2711, BCM2712}
+	older := []string{BCM2837, BCM2711}
+	pi4 := []string{BCM2711}
 	return []Bus{
 		{"i2c1", "I2C on GPIO 2 and 3", true, every},
-		{"pwm", "two PWM channels on GPIO 12 and 13", false, every},
-		{"spi0", "SPI on GPIO 9 to 11, chip selects on 8 and 7", true, every},
-		{"spi1", "SPI on GPIO 19 to 21, chip selects on 18, 17 and 16", false, every},
-		{"uart2", "serial port on GPIO 0 and 1 (Pi 5: 4 and 5)", false, newer},
-		{"uart3", "serial port on GPIO 4 and 5 (Pi 5: 8 and 9)", false, newer},
-		{"uart4", "serial port on GPIO 8 and 9 (Pi 5: 12 and 13)", false, newer},
-		{"uart5", "serial port on GPIO 12 and 13", false, []string{BCM2711}},
+		{"pwm", "two PWM channels on GPIO 12 and 13", false, older},
+		{"spi0", "SPI on GPIO 9 to 11, chip selects on 8 and 7", true, older},
+		{"spi1", "SPI on GPIO 19 to 21, chip selects on 18, 17 and 16", false, older},
+		{"uart2", "serial port on GPIO 0 and 1", false, pi4},
+		{"uart3", "serial port on GPIO 4 and 5", false, pi4},
+		{"uart4", "serial port on GPIO 8 and 9", false, pi4},
+		{"uart5", "serial port on GPIO 12 and 13", false, pi4},
 		{"w1", "1-Wire on GPIO 4", false, every},
 	}
 }

@@ -46,7 +46,7 @@ func TestInclude(t *testing.T) {
 	}{
 		{nil, "pi3", []string{"dtoverlay=i2c1-bcm2837", "dtoverlay=spi0-bcm2837"}},
 		{nil, "pi02", []string{"dtoverlay=i2c1-bcm2837", "dtoverlay=spi0-bcm2837"}},
-		{nil, "pi5", []string{"dtoverlay=i2c1-bcm2712", "dtoverlay=spi0-bcm2712"}},
+		{nil, "pi5", []string{"dtoverlay=i2c1-bcm2712"}},
 		{map[string]bool{"i2c1": false, "spi0": false}, "pi4", nil},
 		{map[string]bool{"uart5": true, "w1": true, "spi0": false}, "pi4", []string{"dtoverlay=i2c1-bcm2711", "dtoverlay=uart5-bcm2711", "dtoverlay=w1-bcm2711"}},
 		{map[string]bool{"uart5": true, "spi0": false}, "pi3", []string{"dtoverlay=i2c1-bcm2837"}},

@@ -1,5 +1,7 @@
 package render
 
+import "farhand/provision/rescue"
+
 // networkDir is where systemd-networkd looks first below /etc.
 const networkDir = "/run/systemd/network"
 
@@ -23,25 +25,6 @@ ClientIdentifier=mac
 		File{Path: networkDir + "/20-farhand-wifi.network", Mode: 0o644, Data: []byte(
 			"[Match]\nType=wlan\nWLANInterfaceType=station\n\n[Link]\nRequiredForOnline=no\n" + both + "RouteMetric=600\n\n[IPv6AcceptRA]\nRouteMetric=600\n")},
 		// The rescue network's, for as long as the radio is an access point.
-		File{Path: networkDir + "/15-farhand-rescue.network", Mode: 0o644, Data: []byte(
-			`[Match]
-Type=wlan
-WLANInterfaceType=ap
-
-[Link]
-RequiredForOnline=no
-
-[Network]
-Address=10.42.0.1/24
-DHCPServer=yes
-MulticastDNS=no
-LLMNR=no
-
-[DHCPServer]
-PoolOffset=10
-PoolSize=50
-EmitDNS=yes
-DNS=10.42.0.1
-`)},
+		File{Path: networkDir + "/" + rescue.NetworkFileName, Mode: 0o644, Data: []byte(rescue.NetworkFile())},
 	)
 }
