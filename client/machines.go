@@ -23,6 +23,11 @@ type Machine struct {
 	ApprovedAt   time.Time             `json:"approved_at,omitzero"`
 	LastSeen     time.Time             `json:"last_seen,omitzero"`
 	Devices      []wire.HardwareDevice `json:"devices,omitempty"` // of its last HELLO
+	// BootID changes with every start of the daemon, and DaemonStarted is when
+	// this one was first heard of: a link that was lost leaves both as they are.
+	BootID        string             `json:"boot_id,omitempty"`
+	DaemonStarted time.Time          `json:"daemon_started,omitzero"`
+	Facts         *wire.MachineFacts `json:"facts,omitempty"` // while it is online, for its owner's own login
 }
 
 // Machines lists the machines that the token may use.

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"farhand/audit"
@@ -68,6 +69,7 @@ type daemon struct {
 	contact   contact
 	time      *timekeeper
 	board     board.Board
+	facts     atomic.Pointer[wire.MachineFacts]
 
 	mu           sync.Mutex
 	state        State
@@ -183,6 +185,8 @@ func (d *daemon) follow(ctx context.Context, background *sync.WaitGroup) {
 	background.Go(func() { d.sweep(ctx) })
 	background.Go(func() { slack.Return(ctx) })
 	background.Go(func() { d.keepTime(ctx) })
+	d.lookAround()
+	background.Go(func() { d.keepLooking(ctx) })
 	background.Go(func() {
 		if err := d.notify.Watchdog(ctx, d.alive); err != nil {
 			d.log.Error("watchdog", "error", err)
@@ -276,6 +280,7 @@ func (d *daemon) shimConfig() shim.Config {
 		Limits: shim.Limits{
 			MaxConcurrent: d.config.Limits.MaxConcurrent, MaxFileSize: d.config.Limits.MaxFileSize, CommandTimeout: d.config.Limits.CommandTimeout,
 		},
+		Facts:   d.facts.Load,
 		OnState: d.connectionChanged,
 		Log:     d.log,
 	}

@@ -9,6 +9,7 @@ import (
 	"farhand/daemon/present"
 	"farhand/identity"
 	"farhand/provision/request"
+	"farhand/wire"
 )
 
 // provisionSocket is where an appliance's helper listens: beside the daemon's own
@@ -120,6 +121,39 @@ func (d *daemon) machineStatus() MachineStatus {
 		m.OfflineSince = &lost
 	}
 	return m
+}
+
+// keepLooking keeps what STATUS tells of the machine, until ctx ends.
+func (d *daemon) keepLooking(ctx context.Context) {
+	tick := time.NewTicker(wire.StatusInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			d.lookAround()
+		}
+	}
+}
+
+// lookAround takes a new look at the machine. It may wait for the firmware, so
+// STATUS has what the last look found.
+func (d *daemon) lookAround() {
+	m := d.machineStatus()
+	facts := wire.MachineFacts{
+		ClockState: string(m.ClockState), MDNSName: m.MDNSName, Addresses: m.Addresses, Wifi: m.Wifi,
+		Power: m.Power, WeakPower: m.WeakPower, Slot: m.Slot, SlotSource: m.SlotSource, NotUpdatable: m.NotUpdatable,
+		NewBoard: m.NewBoard, Degraded: m.Degraded,
+	}
+	if m.Bootloader != nil {
+		facts.Bootloader = m.Bootloader.Unix()
+	}
+	if m.Watchdog != nil {
+		facts.WatchdogS = m.Watchdog.EffectiveS
+	}
+	facts = facts.Cleaned()
+	d.facts.Store(&facts)
 }
 
 // fullStatus is what GET /status answers. It reads files and asks the firmware,

@@ -167,11 +167,31 @@ func TestHelperShowsIt(t *testing.T) {
 		t.Errorf("the screen shows %+v", shown)
 	}
 
+	machine := func() client.Machine {
+		t.Helper()
+		return parse[client.Machine](t, b.owner.must("machines", "bench", "--json"))
+	}
+	eventually(t, "the facts at the relay", func() error {
+		if f := machine().Facts; f == nil || f.Slot != "b" || f.Wifi != request.WifiNoCountry || f.ClockState == "" || f.Bootloader == 0 {
+			return fmt.Errorf("they are %+v", f)
+		}
+		return nil
+	})
+	if text := b.owner.must("machines", "bench"); !strings.Contains(text, "2022-04-15") || !strings.Contains(text, "daemon started") {
+		t.Errorf("farhand says\n%s", text)
+	}
+
 	// A power cut between approval and cleaning: the card is cleaned all the same.
+	// Field case 86: it is a daemon that started anew.
+	started := machine().BootID
 	b.daemon.kill()
 	helper.forget()
 	b.startDaemon(env)
 	helper.heard(t, "paired")
+	b.daemon.await(0, `^Online`)
+	if again := machine().BootID; again == started || again == "" {
+		t.Errorf("after a restart the boot id is %q as before", again)
+	}
 
 	b.relay.kill()
 	helper.heard(t, "offline")

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"farhand/client"
 	"farhand/daemon"
 	"farhand/shim/shimtest"
 	"farhand/wire"
@@ -190,10 +191,16 @@ func TestRelayRestart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	before := parse[client.Machine](t, b.owner.must("machines", "bench", "--json"))
 	from := b.daemon.out.len()
 	b.relay.stop()
 	b.startRelay()
 	b.daemon.await(from, `^Online`)
+	// Field case 86: a lost link isn't a daemon that was restarted.
+	after := parse[client.Machine](t, b.owner.must("machines", "bench", "--json"))
+	if after.BootID != before.BootID || before.BootID == "" || !after.DaemonStarted.Equal(before.DaemonStarted) {
+		t.Errorf("boot id %q since %s, before %q since %s", after.BootID, after.DaemonStarted, before.BootID, before.DaemonStarted)
+	}
 	if r, err := s.Exec(t.Context(), wire.ExecuteCommand{Argv: []string{"echo", "again"}}); err != nil || r.Stdout != "again\n" {
 		t.Errorf("after the restart: %+v, %v", r, err)
 	}

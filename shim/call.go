@@ -267,6 +267,9 @@ func (k *socket) status() error {
 				s.AuditAnchor = &head
 			}
 		}
+		if k.session == nil && k.granted.Has(wire.MachineFactsCapability) {
+			s.Facts = k.shim.cfg.Facts()
+		}
 		m.PendingCapacity, m.Payload = &capacity, s
 	})
 }

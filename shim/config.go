@@ -50,6 +50,10 @@ type Config struct {
 	// Forbidden says why a directory may never be a root; nil allows all.
 	Forbidden func(path string) error
 
+	// Facts are what STATUS tells of the machine, nil if nothing; they must be at
+	// hand. Without it nothing is told.
+	Facts func() *wire.MachineFacts
+
 	// Limits are this machine's own; the platform can only lower them.
 	Limits Limits
 	// MachineWide is how many requests of all data sockets run at once: 16 by
@@ -139,6 +143,9 @@ func (c Config) check() (Config, error) {
 	}
 	if c.Forbidden == nil {
 		c.Forbidden = func(string) error { return nil }
+	}
+	if c.Facts == nil {
+		c.Facts = func() *wire.MachineFacts { return nil }
 	}
 	if c.OnState == nil {
 		c.OnState = func(Status) {}

@@ -154,6 +154,9 @@ func (k *socket) tick(ctx context.Context, over <-chan struct{}) {
 	defer status.Stop()
 	renew := k.handover()
 	defer renew.Stop()
+	if k.session == nil && k.granted.Has(wire.MachineFactsCapability) {
+		_ = k.status() // whoever looks at a machine that just came shouldn't wait for its first tick
+	}
 	for {
 		select {
 		case <-over:

@@ -59,6 +59,39 @@ func TestAuditAnchor(t *testing.T) {
 	})
 }
 
+// TestFacts: where they are granted, the control socket tells them at once and
+// with each STATUS; a session's socket doesn't, nor a socket without the grant.
+func TestFacts(t *testing.T) {
+	for _, granted := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newBubbleRig(t)
+			r.cfg.Facts = func() *wire.MachineFacts { return &wire.MachineFacts{ClockState: "saved"} }
+			hello := r.cfg.Hello
+			r.cfg.Hello = func(ctx context.Context, channel wire.Channel, root string) (wire.Hello, error) {
+				h, err := hello(ctx, channel, root)
+				h.Capabilities = append(h.Capabilities, wire.MachineFactsCapability)
+				return h, err
+			}
+			if granted {
+				r.platform.Extensions = wire.Capabilities{wire.MachineFactsCapability}
+			}
+			began := time.Now()
+			control := r.start()
+			got := decodeTo[wire.Status](t, <-control.Status, wire.TStatus)
+			if after := time.Since(began); (after < time.Second) != granted {
+				t.Errorf("granted %v: the first STATUS after %s", granted, after)
+			}
+			if (got.Facts != nil) != granted || granted && got.Facts.ClockState != "saved" {
+				t.Errorf("granted %v: STATUS %+v", granted, got)
+			}
+			data, _ := r.data(control, "s")
+			if got := decodeTo[wire.Status](t, <-data.Status, wire.TStatus); got.Facts != nil {
+				t.Errorf("a session tells %+v", got)
+			}
+		})
+	}
+}
+
 // TestIdleSessionIsReaped after ten minutes without a request, PINGs and control
 // requests notwithstanding; what is held or in flight isn't idle.
 func TestIdleSessionIsReaped(t *testing.T) {

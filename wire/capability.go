@@ -26,6 +26,8 @@ const (
 	Grants      Capability = "grants"       // ceilings in HELLO_ACK, GRANTS_UPDATE
 	AuditAnchor Capability = "audit_anchor" // audit head in STATUS, AUDIT_VERIFY_REQUEST
 	Streams     Capability = "streams"      // STREAM_DATA and what steers it
+
+	MachineFactsCapability Capability = "machine_facts" // facts in the control socket's STATUS
 )
 
 // IsHardware says whether c is one of the hardware_* family.

@@ -165,6 +165,8 @@ type Status struct {
 	AuditLogBytes int64   `json:"audit_log_bytes"`
 	UptimeSeconds float64 `json:"uptime_seconds"`
 	AuditAnchor   *Anchor `json:"audit_anchor,omitempty"` // with capability audit_anchor
+
+	Facts *MachineFacts `json:"facts,omitempty"` // with capability machine_facts, on control
 }
 
 // Anchor is the head of the audit chain.

@@ -64,8 +64,11 @@ type Machine struct {
 	Approval   wire.Ceiling `json:"approval"`
 	ApprovedAt time.Time    `json:"approved_at"`
 	LastSeen   time.Time    `json:"last_seen"`
-	Hello      *wire.Hello  `json:"hello,omitempty"`  // the last control HELLO
-	Anchor     *wire.Anchor `json:"anchor,omitempty"` // the highest audit head ever reported
+	// Started is when the daemon that runs, or ran last, was first heard of: its
+	// boot id tells it from the one before.
+	Started time.Time    `json:"started"`
+	Hello   *wire.Hello  `json:"hello,omitempty"`  // the last control HELLO
+	Anchor  *wire.Anchor `json:"anchor,omitempty"` // the highest audit head ever reported
 }
 
 // Authority answers for tokens and machines. Safe for concurrent use.
@@ -96,6 +99,9 @@ type Sockets interface {
 	// Hello is the machine's last HELLO while Authority.Seen has not kept it yet,
 	// nil afterwards.
 	Hello(owner, machineID string) *wire.Hello
+	// Facts are what the machine's control socket told of the machine last; nil
+	// if it is offline or told nothing.
+	Facts(owner, machineID string) *wire.MachineFacts
 	// RevokeFamily ends every socket of a token family with SESSION_REVOKED
 	// user_revoked and 4428.
 	RevokeFamily(owner, family string)

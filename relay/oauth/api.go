@@ -191,6 +191,9 @@ type machineJSON struct {
 	LastSeen     *time.Time            `json:"last_seen"`
 	Devices      []wire.HardwareDevice `json:"devices"`
 	Truncated    bool                  `json:"devices_truncated,omitempty"`
+	BootID       string                `json:"boot_id,omitempty"`
+	Started      *time.Time            `json:"daemon_started,omitempty"`
+	Facts        *wire.MachineFacts    `json:"facts,omitempty"`
 }
 
 // machineJSON shows a machine to a caller: of its devices those that the caller's
@@ -212,6 +215,13 @@ func (s *Server) machineJSON(m access.Machine, who caller) machineJSON {
 		out.Platform, out.Arch, out.ShimVersion, out.Truncated = h.Platform, h.Arch, h.ShimVersion, h.HardwareTruncated
 		out.Capabilities = append(out.Capabilities, h.Capabilities...)
 		out.Devices = append(out.Devices, reached(h.HardwareDevices, who.Ceiling)...)
+		out.BootID, out.Started = h.BootID, timeOrNull(m.Started)
+		if fresh != nil && m.Hello != nil && m.Hello.BootID != h.BootID {
+			out.Started = out.LastSeen
+		}
+	}
+	if who.Ceiling == nil { // a network's addresses are its owner's business
+		out.Facts = s.sockets().Facts(m.Owner, m.ID)
 	}
 	return out
 }

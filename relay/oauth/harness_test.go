@@ -138,6 +138,12 @@ func (k *sockets) Hello(owner, machine string) *wire.Hello {
 	}
 	return k.hello
 }
+func (k *sockets) Facts(owner, machine string) *wire.MachineFacts {
+	if machine != "online" {
+		return nil
+	}
+	return &wire.MachineFacts{ClockState: "synchronised", Addresses: []string{"192.0.2.7"}}
+}
 func (k *sockets) Online(owner, machine string) bool   { return machine == "online" }
 func (k *sockets) RevokeFamily(owner, family string)   { k.note("family", family) }
 func (k *sockets) RevokeMachine(owner, machine string) { k.note("machine", machine) }

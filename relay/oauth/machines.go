@@ -25,8 +25,9 @@ type machine struct {
 
 // seen is what a machine last said about itself.
 type seen struct {
-	At    time.Time  `json:"at"`
-	Hello wire.Hello `json:"hello"`
+	At      time.Time  `json:"at"`
+	Hello   wire.Hello `json:"hello"`
+	Started time.Time  `json:"started,omitzero"` // the first HELLO with this boot id
 }
 
 func machineKey(owner, id string) string { return store.Key("o", owner, "machine", id) }
@@ -201,7 +202,7 @@ func (s *Server) Machine(ctx context.Context, owner, id string) (access.Machine,
 	last, err := load[seen](ctx, s.store, seenKey(owner, id))
 	switch {
 	case err == nil:
-		out.LastSeen, out.Hello = last.value.At, &last.value.Hello
+		out.LastSeen, out.Hello, out.Started = last.value.At, &last.value.Hello, last.value.Started
 	case !errors.Is(err, store.ErrNotFound):
 		return access.Machine{}, err
 	}
@@ -234,7 +235,7 @@ func (s *Server) Machines(ctx context.Context, owner string) ([]access.Machine, 
 	for i, m := range ms {
 		out[i] = m.public(owner)
 		if last, ok := lasts[seenKey(owner, m.ID)]; ok {
-			out[i].LastSeen, out[i].Hello = last.At, &last.Hello
+			out[i].LastSeen, out[i].Hello, out[i].Started = last.At, &last.Hello, last.Started
 		}
 		if anchor, ok := anchors[anchorKey(owner, m.ID)]; ok {
 			out[i].Anchor = anchor
@@ -313,7 +314,12 @@ func (s *Server) Seen(ctx context.Context, owner, machineID string, hello wire.H
 		return err
 	}
 	_, err := change(ctx, s.store, seenKey(owner, machineID), func(r *stored[seen]) error {
-		r.value = seen{At: now(), Hello: hello}
+		at := now()
+		started := r.value.Started
+		if started.IsZero() || hello.BootID == "" || hello.BootID != r.value.Hello.BootID {
+			started = at
+		}
+		r.value = seen{At: at, Hello: hello, Started: started}
 		return nil
 	})
 	return err

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"farhand/relay/access"
@@ -21,6 +22,58 @@ func (f *fixture) ownerID(login string) string {
 		f.t.Fatal(err)
 	}
 	return op.Owner
+}
+
+// TestDaemonStarted: field case 86, a daemon that was restarted is told from a
+// link that was lost, by its boot id.
+func TestDaemonStarted(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		f := openIn(t, dir)
+		login := f.owner("ann")
+		owner := f.ownerID(login)
+		f.paired(login, "pi-1")
+		began := time.Now()
+		for _, c := range []struct {
+			boot    string
+			started time.Duration // after the beginning
+		}{
+			{"one", 0}, {"one", 0}, {"two", 2 * time.Minute}, {"two", 2 * time.Minute}, {"", 4 * time.Minute},
+		} {
+			if err := f.s.Seen(t.Context(), owner, "pi-1", wire.Hello{MachineID: "pi-1", BootID: c.boot}); err != nil {
+				t.Fatal(err)
+			}
+			a := f.want(f.do(request{method: "GET", path: "/api/machines/pi-1", bearer: login}), 200)
+			at, err := time.Parse(time.RFC3339, a.str("daemon_started"))
+			if err != nil || !at.Equal(began.Add(c.started)) || c.boot != "" && a.str("boot_id") != c.boot {
+				t.Errorf("after %s, boot id %q: %s", time.Since(began), c.boot, a.body)
+			}
+			pass(time.Minute)
+		}
+	})
+}
+
+// What a machine tells of its network is for its owner alone.
+func TestMachineFacts(t *testing.T) {
+	f := open(t)
+	login := f.owner("ann")
+	f.paired(login, "pi-1")
+	f.paired(login, "online")
+	get := func(machine, bearer string) string {
+		return f.want(f.do(request{method: "GET", path: "/api/machines/" + machine, bearer: bearer}), 200).body
+	}
+	if body := get("online", login); !strings.Contains(body, `"facts":{"clock_state":"synchronised","addresses":["192.0.2.7"]}`) {
+		t.Errorf("%s", body)
+	}
+	if body := get("pi-1", login); strings.Contains(body, "facts") {
+		t.Errorf("offline: %s", body)
+	}
+	for _, limits := range []string{`{}`, `{"capabilities":["files"]}`} {
+		token := f.want(f.do(request{method: "POST", path: "/api/tokens", bearer: login, json: json.RawMessage(limits)}), 200).str("token")
+		if body := get("online", token); strings.Contains(body, "192.0.2.7") {
+			t.Errorf("a token with %s reads %s", limits, body)
+		}
+	}
 }
 
 func TestMachineAPI(t *testing.T) {

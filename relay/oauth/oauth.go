@@ -169,6 +169,7 @@ type noSockets struct{}
 
 func (noSockets) Online(string, string) bool                      { return false }
 func (noSockets) Hello(string, string) *wire.Hello                { return nil }
+func (noSockets) Facts(string, string) *wire.MachineFacts         { return nil }
 func (noSockets) RevokeFamily(string, string)                     {}
 func (noSockets) RevokeMachine(string, string)                    {}
 func (noSockets) RevokeHolder(string, string)                     {}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -27,6 +28,7 @@ type device struct {
 	prefix  string // of the ids of our requests on this connection
 	offered wire.Capabilities
 	granted wire.Capabilities
+	facts   atomic.Pointer[wire.MachineFacts] // control: what STATUS told last
 	odd     nuisance
 }
 
@@ -326,6 +328,10 @@ func (d *device) status(env wire.Envelope) {
 	d.lane.status(d, st, env.PendingCapacity)
 	if st.AuditAnchor != nil && d.granted.Has(wire.AuditAnchor) {
 		d.machine.anchored(*st.AuditAnchor)
+	}
+	if st.Facts != nil && d.session == nil && d.granted.Has(wire.MachineFactsCapability) {
+		facts := st.Facts.Cleaned()
+		d.facts.Store(&facts)
 	}
 }
 

@@ -331,6 +331,18 @@ func (s *Server) Hello(owner, machineID string) *wire.Hello {
 	return m.hello
 }
 
+// Facts implements access.Sockets.
+func (s *Server) Facts(owner, machineID string) *wire.MachineFacts {
+	m := s.known(owner, machineID)
+	if m == nil {
+		return nil
+	}
+	if d := m.online(); d != nil {
+		return d.facts.Load()
+	}
+	return nil
+}
+
 // RevokeFamily implements access.Sockets.
 func (s *Server) RevokeFamily(owner, family string) {
 	s.log.Info("token family revoked", "owner", owner, "family", family)

@@ -372,6 +372,24 @@ func TestApprovalChangeWithoutGrants(t *testing.T) {
 	r.await("control closed 1012") // so that it makes a new handshake
 }
 
+// What a machine tells of itself is kept while it is online, cleaned, and only
+// from the socket that may tell it.
+func TestFacts(t *testing.T) {
+	b := start(t)
+	r := b.robot(wire.MachineFactsCapability).connect()
+	r.control.send(wire.Message{Type: wire.TStatus, ID: "s1", Payload: wire.Status{MaxConcurrent: 4,
+		Facts: &wire.MachineFacts{ClockState: "saved", MDNSName: "pi\x1b[2J.local", Addresses: slices.Repeat([]string{"192.0.2.7"}, 100)}}})
+	until(t, "the facts", func() bool { return b.srv.Facts(owner, machID) != nil })
+	if f := b.srv.Facts(owner, machID); f.ClockState != "saved" || f.MDNSName != "pi[2J.local" || len(f.Addresses) != 16 {
+		t.Errorf("%+v", f)
+	}
+	if b.srv.Facts(owner, "nobody") != nil {
+		t.Error("a machine that isn't there told something")
+	}
+	r.control.ws.Close()
+	until(t, "the facts", func() bool { return b.srv.Facts(owner, machID) == nil })
+}
+
 func TestAuditAnchors(t *testing.T) {
 	b := start(t)
 	r := b.robot(wire.AuditAnchor).connect()

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -82,7 +83,46 @@ func (a *app) oneMachine(ctx context.Context, c *client.Client, name string) err
 	row("allowed", ceiling(m.Approval))
 	row("approved", a.age(m.ApprovedAt))
 	row("last seen", a.seen(m))
+	if !m.DaemonStarted.IsZero() {
+		row("daemon started", a.age(m.DaemonStarted))
+	}
+	for _, f := range facts(m.Facts) {
+		row(f[0], f[1])
+	}
 	return t.write(a.env.Stdout, a.style.out, a.style.width)
+}
+
+// facts are what the machine told of itself, as rows.
+func facts(f *wire.MachineFacts) [][2]string {
+	if f == nil {
+		return nil
+	}
+	var rows [][2]string
+	add := func(what, value string) {
+		if value != "" {
+			rows = append(rows, [2]string{what, value})
+		}
+	}
+	add("name nearby", f.MDNSName)
+	add("addresses", strings.Join(f.Addresses, ", "))
+	add("clock", f.ClockState)
+	add("wifi", f.Wifi)
+	add("power", f.Power)
+	if f.Slot != "" {
+		add("slot", f.Slot+" (by "+f.SlotSource+")")
+	}
+	if f.Bootloader > 0 {
+		add("bootloader", time.Unix(f.Bootloader, 0).UTC().Format(time.DateOnly))
+	}
+	add("no updates", f.NotUpdatable)
+	if f.WatchdogS > 0 {
+		add("watchdog", strconv.Itoa(f.WatchdogS)+" s")
+	}
+	if f.NewBoard {
+		add("new board", "its card was in another board before")
+	}
+	add("degraded", f.Degraded)
+	return rows
 }
 
 func (a *app) state(m client.Machine) cell {
