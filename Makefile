@@ -8,7 +8,7 @@ PROGRAMS := farhandd farhand farhand-relay
 # The lines that go test prints for packages without tests are noise.
 TESTFLAGS ?= -race -timeout 10m
 
-.PHONY: build build-arm64 run test lab lab-soak test-compile bench lint fuzz clean
+.PHONY: build build-arm64 run test lab lab-soak boot-test test-compile bench lint fuzz clean
 
 build: ## all programs for this machine, into bin/
 	@mkdir -p bin
@@ -35,6 +35,14 @@ lab: ## the drivers against a real kernel's devices, in an emulated machine (RUN
 
 lab-soak: ## a device is plugged in and out 1000 times while four sessions use it
 	@$(MAKE) --no-print-directory lab RUN=lab/soak LABFLAGS='-soak 1000 -limit 30m -suite-limit 29m $(LABFLAGS)'
+
+# IMAGE names an image instead of the one that make image makes, ONLY lanes by a
+# pattern, BOOTFLAGS more (go run ./e2e/boot -h).
+boot-test: build ## the image in emulated boards: pairing, use, power cuts, watchdogs (QUICK=1: what CI runs)
+	@[ -n "$(IMAGE)" ] || $(MAKE) --no-print-directory image
+	@mkdir -p bin/internal
+	@CGO_ENABLED=0 $(GO) build -trimpath -o bin/internal/boot-test ./e2e/boot
+	@exec bin/internal/boot-test $(if $(QUICK),-quick) $(if $(IMAGE),-image '$(IMAGE)') $(if $(ONLY),-only '$(ONLY)') $(BOOTFLAGS)
 
 bench: build ## the bars: ratios against a bare limit measured in the same run
 	CGO_ENABLED=0 $(GO) run ./internal/bench --bin bin

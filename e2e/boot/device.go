@@ -14,6 +14,7 @@ import (
 	"farhand/e2e/boot/firmware"
 	"farhand/e2e/boot/guest"
 	"farhand/e2e/boot/writelog"
+	"farhand/image/layout"
 	"farhand/provision/preseed"
 )
 
@@ -79,11 +80,11 @@ func (d *device) flash(ctx context.Context, s preseed.Settings) (err error) {
 		return err
 	}
 	s.Farhand.Relay, s.Farhand.CASHA256 = d.bench.relayFor(), d.bench.ca
-	if err := d.card.Put(ctx, 1, preseed.FarhandFile, s.Farhand.TOML()); err != nil {
+	if err := d.card.Put(ctx, layout.Autoboot, preseed.FarhandFile, s.Farhand.TOML()); err != nil {
 		return err
 	}
 	if p := s.Preseed(); len(p) > 0 {
-		return d.card.Put(ctx, 1, preseed.PreseedFile, p)
+		return d.card.Put(ctx, layout.Autoboot, preseed.PreseedFile, p)
 	}
 	return nil
 }

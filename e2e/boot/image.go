@@ -10,22 +10,41 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
-// needed programs, with the packages that have them.
-func needed() error {
+// tools are the programs of this machine that the test runs, and the packages
+// that have them.
+func tools() [][2]string {
+	return [][2]string{
+		{"mcopy", "mtools"}, {"fdtput", "device-tree-compiler"}, {"qemu-img", "qemu-utils"}, {"e2fsck", "e2fsprogs"},
+		{"debugfs", "e2fsprogs"}, {"dumpe2fs", "e2fsprogs"}, {"fsck.vfat", "dosfstools"}, {"xz", "xz-utils"},
+	}
+}
+
+// needed has root's machine install what is missing; another user is told.
+func needed(ctx context.Context, log io.Writer) error {
 	var missing []string
-	for _, p := range [][2]string{
-		{"mcopy", "mtools"}, {"fdtput", "device-tree-compiler"}, {"qemu-img", "qemu-utils"},
-		{"e2fsck", "e2fsprogs"}, {"debugfs", "e2fsprogs"}, {"fsck.vfat", "dosfstools"}, {"xz", "xz-utils"},
-	} {
-		if _, err := exec.LookPath(p[0]); err != nil {
+	for _, p := range tools() {
+		if _, err := exec.LookPath(p[0]); err != nil && !slices.Contains(missing, p[1]) {
 			missing = append(missing, p[1])
 		}
 	}
-	if len(missing) > 0 {
-		return fmt.Errorf("programs are missing: apt-get install --no-install-recommends %s", strings.Join(missing, " "))
+	if len(missing) == 0 {
+		return nil
+	}
+	install := append([]string{"install", "-y", "-q", "--no-install-recommends"}, missing...)
+	if os.Geteuid() != 0 {
+		return fmt.Errorf("programs are missing: apt-get %s", strings.Join(install, " "))
+	}
+	fmt.Fprintf(log, "installing %s\n", strings.Join(missing, ", "))
+	for _, args := range [][]string{{"update", "-q"}, install} {
+		cmd := exec.CommandContext(ctx, "apt-get", args...)
+		cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("apt-get %s: %w: %s", args[0], err, out)
+		}
 	}
 	return nil
 }

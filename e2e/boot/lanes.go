@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
 	"farhand/e2e/boot/card"
 	"farhand/e2e/boot/firmware"
 	"farhand/e2e/boot/guest"
+	"farhand/image/layout"
 )
 
 // allLanes are the lanes in the order in which they begin: the longest first.
@@ -18,6 +20,7 @@ func allLanes() []*lane {
 		{name: "code", kind: guest.Virt, steps: codeSteps, limit: 25 * time.Minute},
 		{name: "cuts", kind: guest.Virt, steps: cutSteps, limit: 25 * time.Minute, full: true},
 		{name: "pi3", kind: guest.Pi3B, steps: pi3Steps, limit: 20 * time.Minute, full: true},
+		{name: "wifi", kind: guest.Virt, steps: wifiSteps, limit: 20 * time.Minute, full: true},
 	}
 }
 
@@ -124,7 +127,7 @@ func (d *device) trial(ctx context.Context) error {
 	if err := d.reboot(firmware.Start{Tryboot: true}, "from slot B")(ctx); err != nil {
 		return err
 	}
-	if d.m.Boot.Partition != 3 {
+	if d.m.Boot.Partition != layout.BootB {
 		return fmt.Errorf("the firmware has taken partition %d", d.m.Boot.Partition)
 	}
 	return d.slot(ctx, "b")
@@ -136,7 +139,7 @@ func (d *device) slot(ctx context.Context, want string) error {
 	if err != nil {
 		return err
 	}
-	root := map[string]string{"a": "5", "b": "6"}[want]
+	root := strconv.Itoa(map[string]int{"a": layout.SystemA, "b": layout.SystemB}[want])
 	source := ""
 	for line := range strings.Lines(out) {
 		if f := strings.Fields(line); len(f) == 2 && strings.HasPrefix(f[0], "/dev/") {

@@ -9,8 +9,7 @@
 //
 // Lanes run side by side, each a board with a card of its own; the steps of a
 // lane follow each other, and the first that fails ends its lane. It needs no
-// root, only programs of Debian's mtools, device-tree-compiler, qemu-utils,
-// e2fsprogs and dosfstools.
+// root, but for installing the few programs of Debian's that are missing.
 package main
 
 import (

@@ -20,6 +20,7 @@ import (
 
 	"farhand/client"
 	"farhand/e2e/boot/firmware"
+	"farhand/image/layout"
 	"farhand/provision/preseed"
 )
 
@@ -85,7 +86,7 @@ func (p *pairing) readCard(ctx context.Context) error {
 			return false, err
 		}
 		defer os.RemoveAll(dir)
-		files, err := p.m.Card.Files(ctx, 1, dir)
+		files, err := p.m.Card.Files(ctx, layout.Autoboot, dir)
 		if err != nil {
 			return false, err
 		}
@@ -166,7 +167,7 @@ func (p *pairing) forgotten(ctx context.Context) error {
 			return false, err
 		}
 		defer os.RemoveAll(dir)
-		files, err := p.m.Card.Files(ctx, 1, dir)
+		files, err := p.m.Card.Files(ctx, layout.Autoboot, dir)
 		if err != nil {
 			return false, err
 		}
@@ -180,7 +181,9 @@ func (p *pairing) forgotten(ctx context.Context) error {
 }
 
 // claimed flashes a card that pairs by itself.
-func (d *device) claimed(ctx context.Context) error {
+func (d *device) claimed(ctx context.Context) error { return d.claimedWith(ctx, settings(d.host)) }
+
+func (d *device) claimedWith(ctx context.Context, s preseed.Settings) error {
 	out, err := d.bench.farhand(ctx, "claim", "create", "--json", "--name", d.host, "--allow", capabilities)
 	if err != nil {
 		return err
@@ -189,7 +192,6 @@ func (d *device) claimed(ctx context.Context) error {
 	if err := json.Unmarshal([]byte(out), &made); err != nil {
 		return fmt.Errorf("farhand claim create: %w", err)
 	}
-	s := settings(d.host)
 	s.Farhand.ClaimKey = made.ClaimKey
 	return d.flash(ctx, s)
 }

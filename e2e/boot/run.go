@@ -16,6 +16,7 @@ import (
 	"farhand/e2e/boot/card"
 	"farhand/e2e/boot/emulator"
 	"farhand/e2e/boot/guest"
+	"farhand/image/layout"
 )
 
 // run is one boot test.
@@ -74,7 +75,7 @@ func (r *run) clean() error {
 
 // prepare has the emulator, the image and the relay.
 func (r *run) prepare(ctx context.Context) (err error) {
-	if err := needed(); err != nil {
+	if err := needed(ctx, r.out.writer("")); err != nil {
 		return err
 	}
 	if r.cache == "" {
@@ -114,7 +115,7 @@ func (r *run) remember(ctx context.Context) error {
 		return err
 	}
 	defer os.Remove(path)
-	files, err := c.Files(ctx, firstPartition, filepath.Join(r.dir, "files"))
+	files, err := c.Files(ctx, layout.Autoboot, filepath.Join(r.dir, "files"))
 	if err != nil {
 		return err
 	}

@@ -15,12 +15,7 @@ import (
 
 	"farhand/audit"
 	"farhand/daemon"
-)
-
-// What the test knows of the card's layout.
-const (
-	firstPartition = 1
-	dataPartition  = 7
+	"farhand/image/layout"
 )
 
 // extract copies a partition into a file.
@@ -36,11 +31,11 @@ func (d *device) well(ctx context.Context, get extract) (string, error) {
 	}
 	defer os.RemoveAll(dir)
 	if err := d.bootWell(ctx, get, dir); err != nil {
-		return "", fmt.Errorf("partition %d: %w", firstPartition, err)
+		return "", fmt.Errorf("partition %d: %w", layout.Autoboot, err)
 	}
 	stage, err := dataWell(ctx, get, dir)
 	if err != nil {
-		return stage, fmt.Errorf("partition %d: %w", dataPartition, err)
+		return stage, fmt.Errorf("partition %d: %w", layout.Data, err)
 	}
 	return stage, nil
 }
@@ -49,7 +44,7 @@ func (d *device) well(ctx context.Context, get extract) (string, error) {
 // a boot, is no damage; files of the image that changed are.
 func (d *device) bootWell(ctx context.Context, get extract, dir string) error {
 	file := filepath.Join(dir, "boot")
-	if err := get(ctx, firstPartition, file); err != nil {
+	if err := get(ctx, layout.Autoboot, file); err != nil {
 		return err
 	}
 	// 1: errors were mended. 2 and more is for errors that stay.
@@ -86,7 +81,7 @@ func (d *device) bootWell(ctx context.Context, get extract, dir string) error {
 // dataWell checks the data partition's file system and what is kept in it.
 func dataWell(ctx context.Context, get extract, dir string) (string, error) {
 	file := filepath.Join(dir, "data")
-	if err := get(ctx, dataPartition, file); err != nil {
+	if err := get(ctx, layout.Data, file); err != nil {
 		return "", err
 	}
 	made, err := begun(file)
@@ -97,10 +92,10 @@ func dataWell(ctx context.Context, get extract, dir string) (string, error) {
 	if err != nil || code != 0 {
 		return "", fmt.Errorf("the first 64 KiB are no zeros, so it would not be made, but it is none: %s, %w", out, err)
 	}
-	if strings.Contains(out, "farnew") {
+	if strings.Contains(out, layout.NewDataLabel) {
 		return "being made", nil
 	}
-	if !strings.Contains(out, "fardata") {
+	if !strings.Contains(out, layout.DataLabel) {
 		return "", fmt.Errorf("it has another label: %s", out)
 	}
 	// What a mount does: the journal is played back. After that it must be whole.
