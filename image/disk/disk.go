@@ -1,0 +1,181 @@
+// Package disk writes the image of a card into a sparse file: a partition table,
+// partitions whose content is another file's, and nothing where nothing is.
+// It needs neither loop devices nor mounts, and the same plan gives the same
+// bytes.
+package disk
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"farhand/image/initramfs/table"
+)
+
+// Partition is one to be made. They lie in the order of the plan, each at a
+// whole MiB; numbers from 5 on are logical ones, of which a plan has none or
+// one chain at its end.
+type Partition struct {
+	Number int
+	Type   byte
+	Size   int64  // bytes, whole MiB
+	From   string // the file with its content, which may be shorter; empty: Blank alone
+	Blank  int64  // bytes of zeros at its beginning that are content, so that they are written over what a card held before
+}
+
+// Plan is a card.
+type Plan struct {
+	Signature  uint32
+	Partitions []Partition
+}
+
+const (
+	mib = 1 << 20
+	// begin leaves the place before the first partition that cards are erased by.
+	begin = 4 * mib
+)
+
+// Span is where a partition lies, in bytes.
+type Span struct {
+	Partition
+	Start int64
+}
+
+// Spans says where each partition lies, and how large the card is.
+func (p Plan) Spans() (spans []Span, size int64, err error) {
+	at := int64(begin)
+	for i, q := range p.Partitions {
+		switch {
+		case q.Size <= 0 || q.Size%mib != 0:
+			return nil, 0, fmt.Errorf("partition %d has %d bytes, no whole MiB", q.Number, q.Size)
+		case i > 0 && q.Number <= p.Partitions[i-1].Number, q.Number < 1, q.Number == 4:
+			return nil, 0, fmt.Errorf("partition %d is out of order", q.Number)
+		}
+		if q.Number >= 5 {
+			at += mib // the sector that its place in the chain is written in
+		}
+		spans = append(spans, Span{q, at})
+		at += q.Size
+	}
+	return spans, at, nil
+}
+
+// Write makes the card's file.
+func Write(p Plan, path string) error {
+	spans, size, err := p.Spans()
+	if err != nil {
+		return err
+	}
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := f.Truncate(size); err != nil {
+		return err
+	}
+	for _, s := range spans {
+		if err := fill(f, s); err != nil {
+			return fmt.Errorf("partition %d: %w", s.Number, err)
+		}
+	}
+	if err := writeTable(f, p.Signature, spans, size); err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// fill copies a partition's content, and leaves holes where it is zero.
+func fill(f *os.File, s Span) error {
+	if s.Blank > 0 {
+		if _, err := f.WriteAt(make([]byte, s.Blank), s.Start); err != nil {
+			return err
+		}
+	}
+	if s.From == "" {
+		return nil
+	}
+	from, err := os.Open(s.From)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	info, err := from.Stat()
+	if err != nil {
+		return err
+	}
+	if info.Size() > s.Size {
+		return fmt.Errorf("%d bytes don't fit into %d", info.Size(), s.Size)
+	}
+	block := make([]byte, 64<<10)
+	zero := make([]byte, len(block))
+	for at := int64(0); ; {
+		n, err := io.ReadFull(from, block)
+		if n > 0 && !bytes.Equal(block[:n], zero[:n]) {
+			if _, err := f.WriteAt(block[:n], s.Start+at); err != nil {
+				return err
+			}
+		}
+		at += int64(n)
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+	}
+}
+
+const (
+	extended = 0x0f // the chain, in the MBR
+	link     = 0x05 // to the next, within the chain
+)
+
+// writeTable writes the MBR and the chain of logical partitions.
+func writeTable(f io.WriterAt, signature uint32, spans []Span, size int64) error {
+	mbr := newSector()
+	binary.LittleEndian.PutUint32(mbr[440:], signature)
+	var logical []Span
+	for _, s := range spans {
+		if s.Number >= 5 {
+			logical = append(logical, s)
+			continue
+		}
+		put(mbr, s.Number-1, s.Type, s.Start, s.Size)
+	}
+	if len(logical) > 0 {
+		start := logical[0].Start - mib
+		put(mbr, 3, extended, start, size-start)
+		for i, s := range logical {
+			ebr := newSector()
+			at := s.Start - mib
+			put(ebr, 0, s.Type, s.Start-at, s.Size)
+			if i+1 < len(logical) {
+				next := logical[i+1]
+				put(ebr, 1, link, next.Start-mib-start, next.Size+mib)
+			}
+			if _, err := f.WriteAt(ebr, at); err != nil {
+				return err
+			}
+		}
+	}
+	_, err := f.WriteAt(mbr, 0)
+	return err
+}
+
+func newSector() []byte {
+	s := make([]byte, table.Sector)
+	s[510], s[511] = 0x55, 0xaa
+	return s
+}
+
+// put writes an entry; start and size are in bytes. Its places in cylinders are
+// those that say that only sectors count.
+func put(s []byte, i int, kind byte, start, size int64) {
+	e := s[446+16*i:]
+	copy(e, []byte{0, 0xfe, 0xff, 0xff, kind, 0xfe, 0xff, 0xff})
+	binary.LittleEndian.PutUint32(e[8:], uint32(start/table.Sector))
+	binary.LittleEndian.PutUint32(e[12:], uint32(size/table.Sector))
+}
