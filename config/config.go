@@ -28,6 +28,9 @@ type Config struct {
 	MachineID     string // empty: derived from the board
 	OAuthClientID string
 	ClaimKeyFile  string // empty: claim in $RUNTIME_DIRECTORY
+	// ProvisionSocket is where an appliance's root helper listens, if there is
+	// one.
+	ProvisionSocket string
 	// Roots are absolute and clean. DefaultRoot says that they were not
 	// configured, so that the one default directory may be created.
 	Roots       []string
@@ -187,6 +190,9 @@ func setDirs(k *koanf.Koanf, in Input, c *Config) error {
 		if c.ClaimKeyFile, err = expand(file, in.Home); err != nil {
 			return &Error{Key: "claim_key_file", Reason: err.Error()}
 		}
+	}
+	if c.ProvisionSocket, err = expand(k.String("provision_socket"), in.Home); err != nil {
+		return &Error{Key: "provision_socket", Reason: err.Error()}
 	}
 	roots := k.Strings("roots")
 	if !k.Exists("roots") {

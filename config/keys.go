@@ -51,6 +51,7 @@ func Keys() []Key {
 		{"machine_id", text, nil, "overrides the id derived from the board"},
 		{"oauth_client_id", text, "autogpt-local-executor", "OAuth client id"},
 		{"claim_key_file", text, "", "holds a claim key, redeemed once instead of showing a code (default claim in $RUNTIME_DIRECTORY)"},
+		{"provision_socket", text, "/run/farhand/provision.sock", "where an appliance's root helper listens, which owns the screen; without one nothing is missed"},
 		{"roots", list, nil, "directories offered for browsing, and no others (default ~/farhand)"},
 		{"shell.enabled", boolean, false, "allow commands; they run as the daemon's user and may do all it may"},
 		{"hardware.enabled", boolean, true, "list and drive what is wired to this machine"},

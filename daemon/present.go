@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"context"
-	"path/filepath"
 	"time"
 
 	"farhand/daemon/board"
@@ -12,18 +11,9 @@ import (
 	"farhand/wire"
 )
 
-// provisionSocket is where an appliance's helper listens: beside the daemon's own
-// socket.
-func provisionSocket(environ []string) string {
-	if dir := getenv(environ, "RUNTIME_DIRECTORY"); dir != "" {
-		return filepath.Join(dir, filepath.Base(request.Socket))
-	}
-	return request.Socket
-}
-
 func (d *daemon) openPresenter(ctx context.Context) {
 	d.presenter = present.New(ctx, present.Options{
-		Helper: request.Client{Path: provisionSocket(d.opts.Environ)},
+		Helper: request.Client{Path: d.config.ProvisionSocket},
 		Report: d.report,
 		Log:    d.log,
 	})

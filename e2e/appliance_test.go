@@ -96,7 +96,9 @@ func (b *bench) appliance() (*fakeHelper, string) {
 	if err := os.Mkdir(run, 0o700); err != nil {
 		b.t.Fatal(err)
 	}
-	l, err := net.Listen("unix", filepath.Join(run, "provision.sock"))
+	socket := filepath.Join(run, "provision.sock")
+	b.config = append(b.config, fmt.Sprintf("provision_socket = %q", socket))
+	l, err := net.Listen("unix", socket)
 	if err != nil {
 		b.t.Fatal(err)
 	}

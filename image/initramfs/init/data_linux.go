@@ -208,9 +208,9 @@ func settle(s slot, trouble error, epoch string) error {
 		}
 	}
 	errs = append(errs, machineID(filepath.Join(system, "machine-id")), randomSeed(filepath.Join(system, "random-seed")))
-	setClock(epoch, filepath.Join(system, "clock"), filepath.Join(system, "timesync", "clock"))
+	stands := setClock(epoch, filepath.Join(system, "clock"), filepath.Join(system, "timesync", "clock"))
 	errs = append(errs, os.MkdirAll("/run/farhand", 0o755),
-		os.WriteFile("/run/farhand/slot", fmt.Appendf(nil, "slot=%s\nboot=%d\nsystem=%d\nsource=%s\n", s.Name, s.Boot, s.System, s.Source), 0o644))
+		os.WriteFile("/run/farhand/slot", fmt.Appendf(nil, "slot=%s\nboot=%d\nsystem=%d\nsource=%s\nclock=%s\n", s.Name, s.Boot, s.System, s.Source, stands), 0o644))
 	if trouble != nil {
 		errs = append(errs, os.WriteFile("/run/farhand/data-error", []byte(trouble.Error()+"\n"), 0o644))
 	}
@@ -281,24 +281,28 @@ func credit(seed []byte) error {
 }
 
 // setClock moves a clock that is behind to the latest time that is known to
-// have been: when the image was built, and when the clock was last kept.
-func setClock(epoch string, kept ...string) {
+// have been: when the image was built, and when the clock was last kept. It says
+// which of them the clock stands on, floor or saved, or rtc if it was ahead of
+// both: then something with a battery has set it.
+func setClock(epoch string, kept ...string) string {
 	var floor time.Time
+	stands := "floor"
 	if s, err := strconv.ParseInt(strings.TrimSpace(epoch), 10, 64); err == nil {
 		floor = time.Unix(s, 0)
 	}
 	for _, name := range kept {
 		if info, err := os.Stat(name); err == nil && info.ModTime().After(floor) {
-			floor = info.ModTime()
+			floor, stands = info.ModTime(), "saved"
 		}
 	}
-	if !time.Now().Before(floor) {
-		return
+	if !floor.IsZero() && !time.Now().Before(floor) {
+		return "rtc"
 	}
 	tv := unix.NsecToTimeval(floor.UnixNano())
 	if err := unix.Settimeofday(&tv); err != nil {
 		say("the clock: %v", err)
 	}
+	return stands
 }
 
 // store writes a file so that it is there whole or not at all.
