@@ -26,6 +26,7 @@ import (
 type cgroups struct {
 	base   string
 	prefix string
+	limits GroupLimits
 
 	mu    sync.Mutex
 	free  []string // names, the longest unused first
@@ -44,9 +45,9 @@ type cgroup struct {
 // new one is made.
 const lookedAt = 8
 
-func newCgroups(base string) *cgroups {
+func newCgroups(base string, limits GroupLimits) *cgroups {
 	// The pid keeps the names of two daemons under one cgroup apart.
-	return &cgroups{base: base, prefix: "command-" + strconv.Itoa(os.Getpid()) + "-"}
+	return &cgroups{base: base, prefix: "command-" + strconv.Itoa(os.Getpid()) + "-", limits: limits}
 }
 
 // take gives an empty cgroup.
@@ -89,7 +90,10 @@ func (c *cgroups) emptyOne() (string, error) {
 		if errors.Is(err, os.ErrExist) {
 			continue // of an earlier process with our pid
 		}
-		return name, err
+		if err != nil {
+			return "", err
+		}
+		return name, c.limits.apply(filepath.Join(c.base, name))
 	}
 }
 

@@ -20,8 +20,22 @@ type LocalConfig struct {
 	// cgroups. Empty means the own cgroup if it is delegated to us, "none"
 	// means to do without.
 	Cgroup string
+	// Limits hold for each command with all that it starts, where the cgroup is
+	// delegated with the controllers that they need. To have them this process
+	// moves into a cgroup of its own below the delegated one.
+	Limits GroupLimits
 	Log    *slog.Logger
 }
+
+// GroupLimits bound one command. Zero values bound nothing.
+type GroupLimits struct {
+	Memory    int64 // bytes; a command that needs more is killed whole
+	Processes int   // threads count, too
+}
+
+// childOOMScore is what commands of a protected process get as oom_score_adj
+// (proc_pid_oom_score_adj(5), -1000 to 1000): they go before anything else does.
+const childOOMScore = 500
 
 // Local runs programs as this process' own user, each in a session of its own
 // and with no descriptor but the standard three.
@@ -32,11 +46,12 @@ type LocalConfig struct {
 // after Close), so that what daemonised itself comes back to it and is found in
 // /proc; the file tree_linux.go says what that can't see.
 type Local struct {
-	devNull *os.File
-	cgroups *cgroups // nil: by process tree
-	orphans *orphans
-	history *history
-	log     *slog.Logger
+	devNull   *os.File
+	cgroups   *cgroups // nil: by process tree
+	orphans   *orphans
+	history   *history
+	protected bool // from running out of memory, which commands must not inherit
+	log       *slog.Logger
 }
 
 var _ Runner = (*Local)(nil)
@@ -52,19 +67,19 @@ func NewLocal(c LocalConfig) (*Local, error) {
 		return nil, fmt.Errorf("stdin for commands: %w", err)
 	}
 	closeInherited()
-	l := &Local{devNull: devNull, history: newHistory(), log: c.Log}
+	l := &Local{devNull: devNull, history: newHistory(), protected: oomScore() < 0, log: c.Log}
 	switch c.Cgroup {
 	case "none":
 	case "":
 		if dir, ok := delegatedCgroup("/"); ok {
-			l.cgroups = newCgroups(dir)
+			l.cgroups = newCgroups(dir, l.control(dir, c.Limits))
 		}
 	default:
 		if err := usableCgroup(c.Cgroup); err != nil {
 			devNull.Close()
 			return nil, fmt.Errorf("cgroup %s: %w", c.Cgroup, err)
 		}
-		l.cgroups = newCgroups(c.Cgroup)
+		l.cgroups = newCgroups(c.Cgroup, GroupLimits{})
 	}
 	if l.cgroups == nil {
 		if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
@@ -76,6 +91,21 @@ func NewLocal(c LocalConfig) (*Local, error) {
 	l.orphans = startOrphans()
 	return l, nil
 }
+
+// control prepares a delegated cgroup for limits and returns those that hold.
+func (l *Local) control(dir string, limits GroupLimits) GroupLimits {
+	if limits == (GroupLimits{}) {
+		return limits
+	}
+	if err := takeControl(dir); err != nil {
+		l.log.Warn("commands have no memory limit of their own", "cgroup", dir, "err", err)
+		return GroupLimits{}
+	}
+	return limits
+}
+
+// Exact says whether Kill is sure to find every process of a command.
+func (l *Local) Exact() bool { return l.cgroups != nil }
 
 // Close implements Runner.
 func (l *Local) Close() error {
@@ -109,7 +139,7 @@ func (l *Local) Start(_ context.Context, spec Spec) (Process, error) {
 	attr := syscall.ProcAttr{
 		Env:   spec.Env,
 		Files: []uintptr{stdin.Fd(), spec.Stdout.Fd(), spec.Stderr.Fd()},
-		Sys:   &syscall.SysProcAttr{Setsid: true},
+		Sys:   &syscall.SysProcAttr{Setsid: true, Setctty: spec.Terminal}, // Ctty is 0, the child's stdin
 	}
 	pidfd := -1
 	attr.Sys.PidFD = &pidfd
@@ -132,9 +162,17 @@ func (l *Local) Start(_ context.Context, spec Spec) (Process, error) {
 		if group != nil {
 			l.cgroups.give(group)
 		}
+		if err == syscall.EACCES && spec.Dir != nil && unix.Faccessat(int(spec.Dir.Fd()), ".", unix.X_OK, unix.AT_EACCESS) != nil {
+			return nil, ErrDirForbidden
+		}
 		return nil, &os.PathError{Op: "exec", Path: program, Err: err}
 	}
 	l.history.forked(begun, pid)
+	if l.protected {
+		if err := setOOMScore(pid, childOOMScore); err != nil {
+			l.log.Warn("a command is protected from running out of memory like its starter", "err", err)
+		}
+	}
 	p := &process{local: l, pid: pid, pidfd: pidfd, begun: begun, group: group, exited: make(chan struct{})}
 	if group == nil {
 		p.tree = &tree{
@@ -180,7 +218,9 @@ func (p *process) wait() {
 	abandoned := p.abandoned
 	p.mu.Unlock()
 	if abandoned {
-		p.collect()
+		if _, err := p.collect(); err != nil {
+			p.local.log.Error("a command that couldn't be killed", "err", err)
+		}
 	}
 }
 
@@ -207,7 +247,7 @@ func (p *process) Exited() <-chan struct{} {
 func (p *process) Terminate() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.reaped {
+	if p.reaped || p.abandoned {
 		return
 	}
 	if p.tree != nil {
@@ -218,7 +258,7 @@ func (p *process) Terminate() {
 
 func (p *process) Kill(patience time.Duration) {
 	p.mu.Lock()
-	if p.reaped {
+	if p.reaped || p.abandoned {
 		p.mu.Unlock()
 		return
 	}
@@ -243,7 +283,8 @@ func (p *process) Kill(patience time.Duration) {
 	}
 }
 
-func (p *process) Reap() Status {
+// Reap implements Process.
+func (p *process) Reap() (Status, error) {
 	p.mu.Lock()
 	select {
 	case <-p.Exited():
@@ -253,16 +294,16 @@ func (p *process) Reap() Status {
 		p.abandoned = true
 		p.mu.Unlock()
 		p.local.log.Warn("a command can't be killed, going on without it", "pid", p.pid)
-		return Status{Signal: syscall.SIGKILL}
+		return Status{Signal: syscall.SIGKILL}, nil
 	}
 }
 
 // collect reaps the leader, which has ended.
-func (p *process) collect() Status {
+func (p *process) collect() (Status, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.reaped {
-		return Status{}
+		return Status{}, nil
 	}
 	p.reaped = true
 	var ws unix.WaitStatus
@@ -280,13 +321,11 @@ func (p *process) collect() Status {
 		p.local.cgroups.give(p.group)
 	}
 	switch {
-	case err != nil:
-		// Somebody else in this process collected it.
-		p.local.log.Error("status of a command lost", "pid", p.pid, "err", err)
-		return Status{Signal: syscall.SIGKILL}
+	case err != nil: // somebody else in this process collected it
+		return Status{}, fmt.Errorf("status of process %d: %w", p.pid, err)
 	case ws.Signaled():
-		return Status{Signal: ws.Signal()}
+		return Status{Signal: ws.Signal()}, nil
 	default:
-		return Status{Code: ws.ExitStatus()}
+		return Status{Code: ws.ExitStatus()}, nil
 	}
 }

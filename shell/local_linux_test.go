@@ -157,8 +157,8 @@ func TestAbandonedLeader(t *testing.T) {
 		t.Fatal(err)
 	}
 	pid := p.(*process).pid
-	if got := p.Reap(); got.Signal != syscall.SIGKILL {
-		t.Errorf("status %+v", got)
+	if got, err := p.Reap(); got.Signal != syscall.SIGKILL || err != nil {
+		t.Errorf("status %+v, %v", got, err)
 	}
 	eventually(t, "leader collected", func() bool {
 		_, exists := readProc(pid)

@@ -12,7 +12,14 @@ import (
 // LocalConfig says how programs are kept together.
 type LocalConfig struct {
 	Cgroup string
+	Limits GroupLimits
 	Log    *slog.Logger
+}
+
+// GroupLimits bound one command.
+type GroupLimits struct {
+	Memory    int64
+	Processes int
 }
 
 // Local needs Linux.
@@ -25,6 +32,9 @@ func NewLocal(LocalConfig) (*Local, error) { return &Local{}, nil }
 func (*Local) Start(context.Context, Spec) (Process, error) {
 	return nil, wire.Errorf(wire.FeatureNotSupported, "commands run on Linux only").With("op", string(wire.TExecuteCommand))
 }
+
+// Exact implements nothing here.
+func (*Local) Exact() bool { return false }
 
 // Close implements Runner.
 func (*Local) Close() error { return nil }

@@ -2,6 +2,7 @@ package shell
 
 import (
 	"context"
+	"errors"
 	"os"
 	"syscall"
 	"time"
@@ -23,6 +24,9 @@ type Spec struct {
 	// Stdin may be nil, which is /dev/null. The runner uses the three files
 	// during Start only; the caller closes them.
 	Stdin, Stdout, Stderr *os.File
+	// Terminal says that Stdin is a terminal, which becomes the controlling one
+	// of the program's session.
+	Terminal bool
 }
 
 // DefaultPath is where programs are looked for if the environment has no PATH:
@@ -35,8 +39,8 @@ const DefaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bi
 type Runner interface {
 	// Start starts spec in a session of its own. The error matches
 	// fs.ErrNotExist if there is no such program, fs.ErrPermission if there is
-	// one that may not be executed, and ErrDirGone if the working directory no
-	// longer exists.
+	// one that may not be executed, ErrDirGone if the working directory no
+	// longer exists, and ErrDirForbidden if the commands' user may not enter it.
 	Start(ctx context.Context, spec Spec) (Process, error)
 	// Close ends what the runner needs for itself and waits for it. Programs
 	// go on.
@@ -61,9 +65,21 @@ type Process interface {
 	Kill(patience time.Duration)
 	// Reap collects the status of the leader, which has ended or couldn't even
 	// be killed; the runner then collects it when it ends at last, and the
-	// status is SIGKILL. What the leader left in the background lives on.
-	Reap() Status
+	// status is SIGKILL. What the leader left in the background lives on. An
+	// error means that nobody knows how it ended, ErrLost that it was ended
+	// because what ran it is gone.
+	Reap() (Status, error)
 }
+
+// The errors of a Runner beside those of package fs.
+var (
+	// ErrDirGone says that the working directory no longer exists.
+	ErrDirGone = errors.New("working directory no longer exists")
+	// ErrDirForbidden says that the commands' user may not enter it.
+	ErrDirForbidden = errors.New("working directory may not be entered")
+	// ErrLost says that what ran a program is gone, and the program with it.
+	ErrLost = errors.New("what ran the command is gone")
+)
 
 // Status says how a leader ended.
 type Status struct {

@@ -115,7 +115,8 @@ type Trace struct {
 // Execute runs one command to its end. Errors are SHIM_OVERLOADED (details
 // max_concurrent or max_commands_per_minute), SHELL_NOT_AVAILABLE (details
 // requested_shell), PATH_NOT_FOUND (the working directory vanished),
-// INTERNAL_ERROR with details.reason, or that of ctx when it ends first. A
+// INTERNAL_ERROR with details.reason (command_lost: its runner ended and it may
+// have done its work in part), or that of ctx when it ends first. A
 // timeout is no error: the result says timed_out.
 func (s *Service) Execute(ctx context.Context, cmd wire.ExecuteCommand, place Place, limits Limits) (wire.CommandResult, Trace, error) {
 	started := time.Now()
@@ -171,10 +172,13 @@ func (s *Service) Execute(ctx context.Context, cmd wire.ExecuteCommand, place Pl
 		out.start()
 	}
 	timedOut, cancelled := wait(ctx, process, timeout-time.Since(started))
-	status := process.Reap()
+	status, statusErr := process.Reap()
 	out.finish(stragglerPatience)
 	if cancelled {
 		return wire.CommandResult{}, trace, fmt.Errorf("command given up: %w", context.Cause(ctx))
+	}
+	if statusErr != nil {
+		return wire.CommandResult{}, trace, lostError(statusErr)
 	}
 
 	result := wire.CommandResult{
@@ -297,8 +301,14 @@ func (s *Service) start(ctx context.Context, candidates []candidate, spec Spec) 
 	return nil, "", err
 }
 
-// ErrDirGone says that the working directory of a command no longer exists.
-var ErrDirGone = errors.New("working directory no longer exists")
+// lostError says on the wire that nobody knows how a command ended.
+func lostError(err error) error {
+	if errors.Is(err, ErrLost) {
+		return wire.Errorf(wire.InternalError, "the command was ended, since what runs commands on this machine stopped; it may have done its work in part").
+			With("reason", "command_lost")
+	}
+	return fmt.Errorf("how the command ended is not known: %w", err)
+}
 
 // startError says on the wire why a command didn't start. Messages never carry
 // arguments: they may hold secrets.
@@ -312,6 +322,8 @@ func startError(err error, cmd wire.ExecuteCommand, place Place) error {
 	switch {
 	case errors.Is(err, ErrDirGone):
 		return wire.Errorf(wire.PathNotFound, "working directory %s no longer exists", place.Path).With("path", place.Path)
+	case errors.Is(err, ErrDirForbidden):
+		return invalid("directory_forbidden", "the user that commands run as may not enter %s; give it access, for example by the directory's group", place.Path)
 	case errors.Is(err, fs.ErrNotExist) && cmd.Command != nil:
 		name := cmd.Shell
 		if name == "" {
