@@ -70,6 +70,15 @@ func (t Tree) Write(files []File) error {
 	return errors.Join(errs...)
 }
 
+// Replace makes one file, as Write does, without being what the next Write goes
+// by.
+func (t Tree) Replace(f File) error {
+	if err := t.put(f); err != nil {
+		return fmt.Errorf("render %s: %w", f.Path, err)
+	}
+	return nil
+}
+
 func (t Tree) put(f File) error {
 	path := t.Path(f.Path)
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {

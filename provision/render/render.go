@@ -55,7 +55,7 @@ func All(in Input) Result {
 	r.add(File{Path: Dir + "/hostname", Data: []byte(r.Hostname + "\n"), Mode: 0o644})
 	r.zone(in)
 	r.network()
-	r.wifi(in)
+	r.add(Wifi(in.Settings)...)
 	r.person(in)
 	r.sudo(in)
 	r.daemon(in)

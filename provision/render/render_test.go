@@ -14,6 +14,7 @@ import (
 
 	"farhand/config"
 	"farhand/provision/preseed"
+	"farhand/provision/rescue"
 )
 
 const goodKey = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f ada@desk"
@@ -44,6 +45,9 @@ func TestAll(t *testing.T) {
 	r := All(input())
 	var b strings.Builder
 	for _, f := range r.Files {
+		if filepath.Base(f.Path) == rescue.NetworkFileName {
+			continue // that package's own
+		}
 		fmt.Fprintf(&b, "=== %s %04o %d %s\n%s", f.Path, f.Mode, f.Group, f.Link, f.Data)
 	}
 	if *update {

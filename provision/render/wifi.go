@@ -10,24 +10,24 @@ import (
 // IwdDir is where iwd keeps its networks.
 const IwdDir = "/var/lib/iwd"
 
-// wifi configures iwd (iwd.config(5), iwd.network(5)): addresses are
+// Wifi configures iwd (iwd.config(5), iwd.network(5)): addresses are
 // systemd-networkd's, and power saving is off, since it makes links of Pis
 // flaky. Without a country there is no network: the radio may not send.
-func (r *Result) wifi(in Input) {
-	s := in.Settings
+func Wifi(s preseed.Settings) []File {
 	main := "[General]\nEnableNetworkConfiguration=false\n"
 	if s.Country != "" {
 		main += "Country=" + s.Country + "\n"
 	}
 	main += "\n[DriverQuirks]\nPowerSaveDisable=*\n\n[Scan]\nDisablePeriodicScan=false\n"
-	r.add(File{Path: Dir + "/iwd/main.conf", Data: []byte(main), Mode: 0o644})
+	files := []File{{Path: Dir + "/iwd/main.conf", Data: []byte(main), Mode: 0o644}}
 	if s.Wifi != nil && s.Country != "" {
-		r.add(Network(*s.Wifi))
+		files = append(files, knownNetwork(*s.Wifi))
 	}
+	return files
 }
 
-// Network is iwd's file of a network.
-func Network(w preseed.Wifi) File {
+// knownNetwork is iwd's file of a network.
+func knownNetwork(w preseed.Wifi) File {
 	var b strings.Builder
 	suffix := ".psk"
 	switch {

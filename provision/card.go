@@ -1,0 +1,167 @@
+package provision
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+
+	"farhand/provision/fat"
+	"farhand/provision/preseed"
+)
+
+// card is what stands on the first partition.
+type card struct {
+	files   preseed.Files
+	given   []string // names of the files that hold settings
+	foreign []string // files for other systems, which may hold secrets
+	harmful []string // what the firmware or the kernel must not find there
+	choice  []byte   // autoboot.txt
+}
+
+// choiceFile says which partition is booted; choiceCopy keeps it on the data
+// partition, since a card without it boots the first partition that looks
+// bootable (field case 66).
+const (
+	choiceFile = "autoboot.txt"
+	choiceCopy = systemData + "/" + choiceFile
+	maxChoice  = 512 // bytes: all that the firmware reads
+)
+
+// cmdlineFile holds kernel arguments; on the first partition it is Imager 1's.
+const cmdlineFile = "cmdline.txt"
+
+// others are what other systems read from their boot partition.
+func others() []string {
+	return []string{"user-data", "network-config", "meta-data", "custom.toml", "wpa_supplicant.conf", "userconf.txt", "userconf", "ssh", "ssh.txt"}
+}
+
+// firmware is what would make the first partition bootable, so that a damaged
+// autoboot.txt boots the wrong one (field case 66).
+var firmware = regexp.MustCompile(`(?i)^(config\.txt|start.*\.elf|fixup.*\.dat|kernel.*\.img)$`)
+
+// maxDirectory bounds how many names of the partition are looked at.
+const maxDirectory = 1000
+
+// look reads the card.
+func (s *System) look(ctx context.Context) (card, error) {
+	var c card
+	if s.Card == nil {
+		return c, errors.New("there is no such partition")
+	}
+	err := s.Card.View(ctx, func(root *os.Root) error {
+		names, err := list(root)
+		if err != nil {
+			return err
+		}
+		for _, name := range names {
+			switch lower := strings.ToLower(name); {
+			case lower == preseed.PreseedFile || lower == preseed.FarhandFile || lower == preseed.FirstrunFile || lower == cmdlineFile:
+				c.given = append(c.given, name)
+			case firmware.MatchString(name):
+				c.harmful = append(c.harmful, name)
+			case slices.Contains(others(), lower):
+				c.foreign = append(c.foreign, name)
+			}
+		}
+		for _, name := range c.given {
+			b, err := fat.Read(root, name, preseed.MaxFile)
+			if err != nil {
+				// Too long to be one, or unreadable: the parser says so.
+				b = make([]byte, preseed.MaxFile+1)
+			}
+			switch strings.ToLower(name) {
+			case preseed.PreseedFile:
+				c.files.Preseed = b
+			case preseed.FarhandFile:
+				c.files.Farhand = b
+			case preseed.FirstrunFile:
+				c.files.Firstrun = b
+			case cmdlineFile:
+				c.files.Cmdline = b
+			}
+		}
+		c.choice, err = fat.Read(root, choiceFile, maxChoice)
+		if err != nil {
+			c.choice = nil // as good as not there
+		}
+		return nil
+	})
+	return c, err
+}
+
+func list(root *os.Root) ([]string, error) {
+	d, err := root.Open(".")
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	entries, err := d.ReadDir(maxDirectory)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	var names []string
+	for _, e := range entries {
+		if e.Type().IsRegular() || e.Type() == fs.ModeSymlink {
+			names = append(names, e.Name())
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// runsScript says whether a kernel argument runs something at the next start.
+func runsScript(cmdline []byte) bool { return bytes.Contains(cmdline, []byte("systemd.run")) }
+
+// goodChoice says whether the firmware can read a partition out of autoboot.txt.
+var goodChoice = regexp.MustCompile(`(?m)^\s*boot_partition=[1-4]\s*$`)
+
+// repair is the content that autoboot.txt should have been left with; nil if it
+// is fine. What is fine is kept on the data partition for the day it isn't.
+func (s *System) repair(c card, durable bool) []byte {
+	if len(c.choice) <= maxChoice && goodChoice.Match(c.choice) {
+		kept, err := readLimited(s.path(choiceCopy), maxChoice)
+		if durable && (err != nil || !bytes.Equal(kept, c.choice)) {
+			if err := s.install(choiceCopy, c.choice, 0o644, 0, 0); err != nil {
+				s.Log.Warn("no copy of autoboot.txt could be kept", "error", err)
+			}
+		}
+		return nil
+	}
+	if kept, err := readLimited(s.path(choiceCopy), maxChoice); err == nil && goodChoice.Match(kept) {
+		return kept
+	}
+	return []byte("[all]\ntryboot_a_b=1\nboot_partition=2\n[tryboot]\nboot_partition=3\n")
+}
+
+// clean removes files from the card, those with secrets overwritten first, and
+// repairs autoboot.txt. All of it can be done again.
+func (s *System) clean(ctx context.Context, shred, remove []string, choice []byte) error {
+	if len(shred)+len(remove) == 0 && choice == nil {
+		return nil
+	}
+	if s.Card == nil {
+		return errors.New("there is no such partition")
+	}
+	return s.Card.Commit(ctx, func(root *os.Root) error {
+		var errs []error
+		if choice != nil {
+			s.at("autoboot.txt")
+			errs = append(errs, fat.Replace(root, choiceFile, choice))
+		}
+		for _, name := range remove {
+			s.at("remove " + name)
+			errs = append(errs, fat.Remove(root, name))
+		}
+		for _, name := range shred {
+			s.at("shred " + name)
+			errs = append(errs, fat.Shred(root, name))
+		}
+		return errors.Join(errs...)
+	})
+}

@@ -1,0 +1,89 @@
+package provision
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"time"
+
+	"farhand/provision/request"
+)
+
+// clockFile's time of change is the floor of the clock at the next start: the
+// initramfs sets a clock that is behind it to it (field case 77).
+const clockFile = systemData + "/clock"
+
+// Clock is the system's clock.
+type Clock interface {
+	Now() time.Time
+	// Synchronised says whether the kernel was told that the clock is right
+	// (adjtimex(2), STA_UNSYNC).
+	Synchronised() bool
+	// Set is clock_settime(2) of CLOCK_REALTIME.
+	Set(time.Time) error
+}
+
+// keepEvery is how often the time is kept. It bounds how far behind the clock of
+// a board without a battery is after a power cut.
+const keepEvery = time.Hour
+
+// keepTime notes on the data partition that it is at least now, if that is sure
+// and was last noted a while ago.
+func (s *System) keepTime() error {
+	if !s.Clock.Synchronised() {
+		return nil
+	}
+	now := s.Clock.Now()
+	info, err := os.Stat(s.path(clockFile))
+	if err == nil && now.Sub(info.ModTime()) < keepEvery {
+		return nil
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		err = s.install(clockFile, nil, 0o644, 0, 0)
+	}
+	if err == nil {
+		err = os.Chtimes(s.path(clockFile), now, now)
+	}
+	if err != nil {
+		return fmt.Errorf("keep the time: %w", err)
+	}
+	return nil
+}
+
+// A hint may come from a relay that lies, so it only ever moves an
+// unsynchronised clock forward, a few times a boot, and never further than a
+// card can reasonably have lain in a drawer.
+const (
+	maxHints = 3
+	maxAhead = 10 * 365 * 24 * time.Hour
+)
+
+// hint sets the clock to what a pinned host said.
+func (s *System) hint(_ context.Context, h request.ClockHint, taken int) error {
+	now, then := s.Clock.Now(), time.Unix(h.Unix, 0)
+	floor := time.Unix(s.clockFloor(), 0)
+	switch {
+	case s.Clock.Synchronised():
+		return &request.Error{Code: request.Refused, Message: "the clock is synchronised"}
+	case taken >= maxHints:
+		return &request.Error{Code: request.Refused, Message: fmt.Sprintf("%d hints were taken since the start", taken)}
+	case !then.After(now):
+		return &request.Error{Code: request.Refused, Message: "the hint is no later than the clock"}
+	case then.Sub(later(now, floor)) > maxAhead:
+		return &request.Error{Code: request.Refused, Message: "the hint is more than ten years ahead"}
+	}
+	if err := s.Clock.Set(then); err != nil {
+		return fmt.Errorf("set the clock: %w", err)
+	}
+	s.Log.Warn("the clock was set to what the relay says", "from", now.UTC(), "to", then.UTC())
+	return nil
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}

@@ -1,0 +1,271 @@
+package provision
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"farhand/provision/fat"
+	"farhand/provision/front"
+	"farhand/provision/preseed"
+	"farhand/provision/render"
+	"farhand/provision/request"
+	"farhand/provision/rescue"
+)
+
+// Server answers the daemon's requests. It is a request.Handler.
+type Server struct {
+	sys    *System
+	report bootReport
+	front  *front.Front
+
+	// mu is never held while the front is called: that asks for the radio's
+	// state with a lock of its own held.
+	mu      sync.Mutex
+	store   store
+	kept    bool // the store could be read
+	hints   int
+	trouble string // what failed last, for the screen
+
+	card  sync.Mutex // held while the card is written, over mu
+	shown string     // the code that the card's files have; empty: not known
+	wrote time.Time  // when they were last written by this process, monotonic
+}
+
+var _ request.Handler = (*Server)(nil)
+
+// The files on the card that show a code.
+const (
+	pairText    = "PAIR.TXT"
+	pairPicture = "PAIR.PNG"
+)
+
+// pairEvery is how often the card is written at most, after the first time since
+// the start: flash wears out, and a code lives an hour.
+const pairEvery = time.Hour
+
+// NewServer begins to show that the system starts. radio makes the rescue
+// network; nil where there is none.
+func NewServer(s *System, radio rescue.Radio) (*Server, error) {
+	srv := &Server{sys: s}
+	var err error
+	if srv.report, err = s.loadReport(); err != nil {
+		s.Log.Error("what the start found out can't be read; was it provisioned?", "error", err)
+	} else if srv.store, err = loadStore(srv.report.Store); err != nil {
+		s.Log.Error("what was provisioned can't be read", "error", err)
+	} else {
+		srv.kept = true
+	}
+	settings := srv.store.effective()
+	hostname := render.Hostname(s.input(srv.store))
+	passphrase := settings.Farhand.RescuePassphrase
+	if passphrase == "" {
+		passphrase = srv.store.Passphrase
+	}
+	if passphrase == "" {
+		radio = nil // a rescue network without one is none
+	}
+	srv.front = front.New(front.Config{
+		Root: s.Root, Logger: s.Log, Name: hostname,
+		Radio: radio, AccessPoint: rescue.AccessPoint{SSID: hostname[:min(len(hostname), 32)], Passphrase: passphrase},
+		Always: settings.Farhand.WifiRescue, Paired: srv.store.Paired, Country: settings.Country,
+		Wifi: srv.wifi, Apply: srv.apply, Join: srv.join,
+	})
+	srv.front.SetProblems(srv.problems())
+	return srv, nil
+}
+
+// Close ends the rescue network. The screen keeps what it shows.
+func (srv *Server) Close() error { return srv.front.Close() }
+
+// Busy says whether something would end with the process that must go on.
+func (srv *Server) Busy() bool { return srv.front.Busy() }
+
+// problems are what the screen warns of. The caller holds the lock, or is the
+// only one yet.
+func (srv *Server) problems() []string {
+	var all []string
+	if srv.report.Degraded != "" {
+		all = append(all, srv.report.Degraded)
+	}
+	if srv.store.Cloned {
+		all = append(all, "This card was in another board: it has a new identity and must be paired anew.")
+	}
+	for _, i := range srv.report.Report {
+		if i.Outcome == preseed.Refused && len(all) < 4 {
+			all = append(all, i.Item+": "+i.Why)
+		}
+	}
+	if srv.trouble != "" {
+		all = append(all, srv.trouble)
+	}
+	return all
+}
+
+// wifi is called by the front.
+func (srv *Server) wifi() request.WifiFacts {
+	srv.mu.Lock()
+	settings := srv.store.effective()
+	srv.mu.Unlock()
+	return srv.sys.wifi(settings)
+}
+
+// ShowPairing implements request.Handler.
+func (srv *Server) ShowPairing(ctx context.Context, p request.Pairing) error {
+	srv.front.ShowPairing(p)
+	if err := srv.writeCode(ctx, p); err != nil {
+		return fmt.Errorf("write the code on the card: %w", err)
+	}
+	return nil
+}
+
+// ShowStatus implements request.Handler.
+func (srv *Server) ShowStatus(ctx context.Context, st request.Status) error {
+	srv.front.ShowStatus(st)
+	return srv.sys.keepTime()
+}
+
+// Paired implements request.Handler.
+func (srv *Server) Paired(ctx context.Context) error {
+	srv.front.Paired()
+	err := srv.change(func(st *store) bool {
+		changed := !st.Paired || st.Cloned
+		st.Paired, st.Cloned = true, false
+		return changed
+	})
+	return errors.Join(err, srv.removeCode(ctx))
+}
+
+// Facts implements request.Handler.
+func (srv *Server) Facts(context.Context) (request.Facts, error) {
+	srv.mu.Lock()
+	st := srv.store
+	srv.mu.Unlock()
+	return srv.sys.facts(st, srv.report), nil
+}
+
+// Offline implements request.Handler.
+func (srv *Server) Offline(_ context.Context, o request.Offline) error {
+	srv.front.Offline(o)
+	return nil
+}
+
+// Online implements request.Handler.
+func (srv *Server) Online(context.Context) error {
+	srv.front.Online()
+	return nil
+}
+
+// SetClockHint implements request.Handler.
+func (srv *Server) SetClockHint(ctx context.Context, h request.ClockHint) error {
+	srv.mu.Lock()
+	defer srv.mu.Unlock()
+	if err := srv.sys.hint(ctx, h, srv.hints); err != nil {
+		return err
+	}
+	srv.hints++
+	return nil
+}
+
+// change changes the store, and keeps it if it changed.
+func (srv *Server) change(do func(*store) bool) error {
+	srv.mu.Lock()
+	changed := do(&srv.store)
+	var err error
+	if changed && srv.kept {
+		err = saveStore(srv.report.Store, srv.store)
+	}
+	srv.trouble = ""
+	if err != nil {
+		srv.trouble = "Nothing can be kept: the data partition can't be written."
+	}
+	problems := srv.problems()
+	srv.mu.Unlock()
+	srv.front.SetProblems(problems)
+	return err
+}
+
+// apply keeps a network that a visitor of the rescue network entered. It is
+// tried when the rescue network ends, by join.
+func (srv *Server) apply(_ context.Context, w preseed.Wifi, country string) error {
+	return srv.change(func(st *store) bool {
+		st.Network = &network{Wifi: w, Country: country}
+		return true
+	})
+}
+
+// join makes the network known to the radio.
+func (srv *Server) join(ctx context.Context) error {
+	srv.mu.Lock()
+	settings := srv.store.effective()
+	srv.mu.Unlock()
+	return srv.sys.rejoin(ctx, settings)
+}
+
+// writeCode writes a code on the card, unless it stands there or was written
+// lately.
+func (srv *Server) writeCode(ctx context.Context, p request.Pairing) error {
+	srv.card.Lock()
+	defer srv.card.Unlock()
+	if srv.sys.Card == nil || srv.shown == p.UserCode || !srv.wrote.IsZero() && time.Since(srv.wrote) < pairEvery {
+		return nil
+	}
+	page := srv.front.Page(srv.sys.Clock.Now())
+	text := page.Text()
+	var there []byte
+	if err := srv.sys.Card.View(ctx, func(root *os.Root) (err error) {
+		there, err = fat.Read(root, pairText, 64<<10)
+		return err
+	}); err != nil {
+		return err
+	}
+	if bytes.Contains(there, []byte(p.UserCode)) { // the machine started anew with a code that still waits
+		srv.shown = p.UserCode
+		return nil
+	}
+	picture, err := page.PNG()
+	if err != nil {
+		return err
+	}
+	srv.wrote = time.Now() // a card that fails isn't tried every minute
+	if err := srv.sys.Card.Commit(ctx, func(root *os.Root) error {
+		return errors.Join(fat.Replace(root, pairPicture, picture), fat.Replace(root, pairText, text))
+	}); err != nil {
+		return err
+	}
+	srv.shown = p.UserCode
+	return nil
+}
+
+// removeCode removes it. It looks first: a card is only written if there is
+// something to change.
+func (srv *Server) removeCode(ctx context.Context) error {
+	srv.card.Lock()
+	defer srv.card.Unlock()
+	if srv.sys.Card == nil {
+		return nil
+	}
+	there := false
+	err := srv.sys.Card.View(ctx, func(root *os.Root) error {
+		for _, name := range []string{pairText, pairPicture} {
+			if _, err := root.Lstat(name); err == nil {
+				there = true
+			}
+		}
+		return nil
+	})
+	if err == nil && there {
+		err = srv.sys.Card.Commit(ctx, func(root *os.Root) error {
+			return errors.Join(fat.Remove(root, pairText), fat.Remove(root, pairPicture))
+		})
+	}
+	if err != nil {
+		return fmt.Errorf("remove the code from the card: %w", err)
+	}
+	srv.shown, srv.wrote = "", time.Time{}
+	return nil
+}
