@@ -5,9 +5,7 @@
 package disk
 
 import (
-	"bytes"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -63,7 +61,8 @@ func (p Plan) Spans() (spans []Span, size int64, err error) {
 	return spans, at, nil
 }
 
-// Write makes the card's file.
+// Write makes the card's file, with holes where Content lists nothing. The
+// copies of one file are the same to the byte.
 func Write(p Plan, path string) error {
 	spans, size, err := p.Spans()
 	if err != nil {
@@ -86,46 +85,6 @@ func Write(p Plan, path string) error {
 		return err
 	}
 	return f.Close()
-}
-
-// fill copies a partition's content, and leaves holes where it is zero.
-func fill(f *os.File, s Span) error {
-	if s.Blank > 0 {
-		if _, err := f.WriteAt(make([]byte, s.Blank), s.Start); err != nil {
-			return err
-		}
-	}
-	if s.From == "" {
-		return nil
-	}
-	from, err := os.Open(s.From)
-	if err != nil {
-		return err
-	}
-	defer from.Close()
-	info, err := from.Stat()
-	if err != nil {
-		return err
-	}
-	if info.Size() > s.Size {
-		return fmt.Errorf("%d bytes don't fit into %d", info.Size(), s.Size)
-	}
-	block := make([]byte, 64<<10)
-	zero := make([]byte, len(block))
-	for at := int64(0); ; {
-		n, err := io.ReadFull(from, block)
-		if n > 0 && !bytes.Equal(block[:n], zero[:n]) {
-			if _, err := f.WriteAt(block[:n], s.Start+at); err != nil {
-				return err
-			}
-		}
-		at += int64(n)
-		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-			return nil
-		} else if err != nil {
-			return err
-		}
-	}
 }
 
 const (
