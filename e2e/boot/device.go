@@ -201,3 +201,13 @@ func (d *device) expect(ctx context.Context, text string, n int, args ...string)
 	}
 	return nil
 }
+
+// unlike says what isn't as it should be, with the error that came with it, if
+// one did.
+func unlike(err error, format string, args ...any) error {
+	complaint := fmt.Errorf(format, args...)
+	if err != nil {
+		return fmt.Errorf("%w: %w", complaint, err)
+	}
+	return complaint
+}

@@ -30,7 +30,7 @@ var setupPattern = regexp.MustCompile(`/setup\?token=([A-Za-z0-9_-]+)`)
 const userCode = `\b([BCDFGHJKLMNPQRSTVWXZ]{4}-[BCDFGHJKLMNPQRSTVWXZ]{4})\b`
 
 // capabilities are what a device of the test gets.
-const capabilities = "files,shell,terminal,streams,transfer,hardware_gpio,hardware_serial,hardware_usb,hardware_i2c,hardware_spi"
+const capabilities = "files,shell,hardware_gpio,hardware_serial,hardware_usb,hardware_i2c,hardware_spi"
 
 // pairing is a device that shows a code.
 type pairing struct {

@@ -54,7 +54,7 @@ func (d *device) header(ctx context.Context) error {
 				return err
 			}
 			if out, err := d.farhand(ctx, 2, "gpio", "get", chip, line, "--brief"); err != nil || strings.TrimSpace(out) != level {
-				return fmt.Errorf("%s, set to %s, reads %q: %w", line, level, out, err)
+				return unlike(err, "%s, set to %s, reads %q", line, level, out)
 			}
 		}
 	}
@@ -73,7 +73,7 @@ func (d *device) buses(ctx context.Context) error {
 		}
 		out, err := d.farhand(ctx, 2, "i2c", "read", "i2c:1", "0x48", "0x00", "-n", "2", "--hex")
 		if err != nil || strings.TrimSpace(out) != want {
-			return fmt.Errorf("at %d degrees the thermometer says %q, not %s: %w", celsius, out, want, err)
+			return unlike(err, "at %d degrees the thermometer says %q, not %s", celsius, out, want)
 		}
 	}
 	if _, err := d.farhand(ctx, 2, "i2c", "write", "i2c:1", "0x50", "10", "5a", "a5"); err != nil {
@@ -81,7 +81,7 @@ func (d *device) buses(ctx context.Context) error {
 	}
 	out, err := d.farhand(ctx, 2, "i2c", "read", "i2c:1", "0x50", "0x10", "-n", "2", "--hex")
 	if err != nil || strings.TrimSpace(out) != "5a a5" {
-		return fmt.Errorf("the EEPROM says %q: %w", out, err)
+		return unlike(err, "the EEPROM says %q", out)
 	}
 	return nil
 }

@@ -41,7 +41,7 @@ func (d *device) commands(ctx context.Context) error {
 		return fmt.Errorf("a command that exits with 3 is told as %q, %v", out, err)
 	}
 	if out, err = d.root(ctx, "id -u"); err != nil || out != "0" {
-		return fmt.Errorf("sudo, which this card allows, makes commands %q: %w", out, err)
+		return unlike(err, "sudo, which this card allows, makes commands %q", out)
 	}
 	return nil
 }
@@ -58,13 +58,13 @@ func (d *device) files(ctx context.Context) error {
 		return err
 	}
 	if out, err := d.bench.farhand(ctx, "ls", d.host+":"); err != nil || !strings.Contains(out, "there") {
-		return fmt.Errorf("ls says %q: %w", out, err)
+		return unlike(err, "ls says %q", out)
 	}
 	if _, err := d.bench.farhand(ctx, "get", d.host+":there", back); err != nil {
 		return err
 	}
 	if got, err := os.ReadFile(back); err != nil || string(got) != string(data) {
-		return fmt.Errorf("the file comes back with %d bytes of %d, others than before: %w", len(got), len(data), err)
+		return unlike(err, "the file comes back with %d bytes of %d, others than before", len(got), len(data))
 	}
 	// What the daemon wrote is the commands' too.
 	sum, err := d.sh(ctx, "sha256sum <there; stat -c %U:%G:%a there; echo more >>there; rm there")
@@ -96,10 +96,10 @@ c=/sys/kernel/config/gpio-sim/bench; mkdir $c $c/bank0; echo bench >$c/bank0/lab
 			return err
 		}
 		if out, err := d.root(ctx, "cat "+sim+"2/value"); err != nil || out != level {
-			return fmt.Errorf("a line set to %s is %q: %w", level, out, err)
+			return unlike(err, "a line set to %s is %q", level, out)
 		}
 		if out, err := d.farhand(ctx, 2, "gpio", "get", "gpio:bench", "2", "--brief"); err != nil || strings.TrimSpace(out) != level {
-			return fmt.Errorf("a line set to %s reads %q: %w", level, out, err)
+			return unlike(err, "a line set to %s reads %q", level, out)
 		}
 	}
 	for _, pull := range []string{"up", "down"} {
@@ -108,7 +108,7 @@ c=/sys/kernel/config/gpio-sim/bench; mkdir $c $c/bank0; echo bench >$c/bank0/lab
 		}
 		want := map[string]string{"up": "1", "down": "0"}[pull]
 		if out, err := d.farhand(ctx, 2, "gpio", "get", "gpio:bench", "5", "--brief"); err != nil || strings.TrimSpace(out) != want {
-			return fmt.Errorf("a line that is pulled %s reads %q: %w", pull, out, err)
+			return unlike(err, "a line that is pulled %s reads %q", pull, out)
 		}
 	}
 	return nil
@@ -167,7 +167,7 @@ func (a *adapter) echo(ctx context.Context) error {
 		word := "hello" + strconv.Itoa(i)
 		out, err := a.device.farhand(ctx, 2, "serial", "transact", adapterDevice, word+`\n`, "--until", `\n`, "--timeout", "10s")
 		if err != nil || strings.TrimSpace(out) != "far "+word {
-			return fmt.Errorf("the far end says %q: %w", out, err)
+			return unlike(err, "the far end says %q", out)
 		}
 	}
 	return nil

@@ -48,18 +48,18 @@ func (d *device) bootWell(ctx context.Context, get extract, dir string) error {
 		return err
 	}
 	// 1: errors were mended. 2 and more is for errors that stay.
-	if out, code, err := tool(ctx, "fsck.vfat", "-a", file); err != nil || code > 1 {
-		return fmt.Errorf("fsck.vfat: %s, %w", out, err)
+	if _, err := tool(ctx, 1, "fsck.vfat", "-a", file); err != nil {
+		return err
 	}
-	if out, code, err := tool(ctx, "fsck.vfat", "-n", file); err != nil || code != 0 {
-		return fmt.Errorf("fsck.vfat still says: %s, %w", out, err)
+	if _, err := tool(ctx, 0, "fsck.vfat", "-n", file); err != nil {
+		return fmt.Errorf("mended, it is still damaged: %w", err)
 	}
 	now := filepath.Join(dir, "files")
 	if err := os.Mkdir(now, 0o700); err != nil {
 		return err
 	}
-	if out, code, err := tool(ctx, "mcopy", "-s", "-n", "-Q", "-i", file, "::*", now); err != nil || code != 0 {
-		return fmt.Errorf("mcopy: %s, %w", out, err)
+	if _, err := tool(ctx, 0, "mcopy", "-s", "-n", "-Q", "-i", file, "::*", now); err != nil {
+		return err
 	}
 	for _, name := range []string{"autoboot.txt", "bootcode.bin"} {
 		got, err := os.ReadFile(filepath.Join(now, name))
@@ -88,9 +88,9 @@ func dataWell(ctx context.Context, get extract, dir string) (string, error) {
 	if err != nil || !made {
 		return "nothing yet", err
 	}
-	out, code, err := tool(ctx, "dumpe2fs", "-h", file)
-	if err != nil || code != 0 {
-		return "", fmt.Errorf("the first 64 KiB are no zeros, so it would not be made, but it is none: %s, %w", out, err)
+	out, err := tool(ctx, 0, "dumpe2fs", "-h", file)
+	if err != nil {
+		return "", fmt.Errorf("the first 64 KiB are no zeros, so it would not be made, but it is none: %w", err)
 	}
 	if strings.Contains(out, layout.NewDataLabel) {
 		return "being made", nil
@@ -98,19 +98,21 @@ func dataWell(ctx context.Context, get extract, dir string) (string, error) {
 	if !strings.Contains(out, layout.DataLabel) {
 		return "", fmt.Errorf("it has another label: %s", out)
 	}
-	// What a mount does: the journal is played back. After that it must be whole.
-	if out, code, err := tool(ctx, "e2fsck", "-E", "journal_only", "-y", file); err != nil || code > 1 {
-		return "", fmt.Errorf("the journal can't be played back: %s, %w", out, err)
+	// What a boot does: the journal is played back, and what that leaves for fsck to
+	// do without asking is done (1: something was), such as summing up what is free.
+	// After that it must be whole.
+	if _, err := tool(ctx, 1, "e2fsck", "-fp", file); err != nil {
+		return "", err
 	}
-	if out, code, err := tool(ctx, "e2fsck", "-fn", file); err != nil || code != 0 {
-		return "", fmt.Errorf("e2fsck says: %s, %w", out, err)
+	if _, err := tool(ctx, 0, "e2fsck", "-fn", file); err != nil {
+		return "", fmt.Errorf("mended, it is still damaged: %w", err)
 	}
 	state := filepath.Join(dir, "state")
 	if err := os.Mkdir(state, 0o700); err != nil {
 		return "", err
 	}
-	if out, code, err := tool(ctx, "debugfs", "-R", "rdump / "+state, file); err != nil || code != 0 {
-		return "", fmt.Errorf("debugfs: %s, %w", out, err)
+	if _, err := tool(ctx, 0, "debugfs", "-R", "rdump / "+state, file); err != nil {
+		return "", err
 	}
 	return stateWell(ctx, state)
 }
@@ -182,15 +184,18 @@ func auditWell(ctx context.Context, state string) error {
 	return nil
 }
 
-// tool runs a program and returns what it said and how it ended. The error is
-// for a program that didn't run.
-func tool(ctx context.Context, name string, args ...string) (string, int, error) {
+// tool runs a program, which may end with at most that status, and returns what
+// it said.
+func tool(ctx context.Context, most int, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Env = append(os.Environ(), "MTOOLS_SKIP_CHECK=1", "LC_ALL=C.UTF-8")
 	out, err := cmd.CombinedOutput()
 	text := strings.TrimSpace(string(out))
-	if e, ok := errors.AsType[*exec.ExitError](err); ok && e.Exited() {
-		return text, e.ExitCode(), nil
+	if e, ok := errors.AsType[*exec.ExitError](err); ok && e.Exited() && e.ExitCode() <= most {
+		err = nil
 	}
-	return text, 0, err
+	if err != nil {
+		err = fmt.Errorf("%s: %w: %s", name, err, text)
+	}
+	return text, err
 }
