@@ -2,20 +2,15 @@ package request
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 )
 
 // Answer does what one line asks for and returns the line of the answer, both
 // without line end.
 func Answer(ctx context.Context, h Handler, line []byte) []byte {
-	a := answerTo(ctx, h, line)
-	b, err := json.Marshal(a)
-	if err == nil && len(b) >= MaxLine {
-		err = errTooLong
-	}
+	b, err := encode(answerTo(ctx, h, line))
 	if err != nil {
-		b, _ = json.Marshal(failure(err)) // two short texts
+		b, _ = encode(failure(err)) // two short texts
 	}
 	return b
 }
@@ -84,5 +79,5 @@ func failure(err error) answer {
 	if c, ok := errors.AsType[Code](err); ok {
 		code = c
 	}
-	return answer{Code: code, Message: clip(err.Error())}
+	return answer{Code: code, Message: clip(err.Error(), MaxText)}
 }

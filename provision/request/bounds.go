@@ -2,6 +2,7 @@ package request
 
 import (
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -26,21 +27,23 @@ func (s Status) check() error {
 	if err := bounded(s.State, s.Detail, s.Name, s.MDNSName, s.Relay, s.ClockState, s.Wifi); err != nil {
 		return err
 	}
-	if err := bounded(s.Addresses...); err != nil {
+	if err := within(MaxAddress, s.Addresses...); err != nil {
 		return err
 	}
 	for _, d := range s.Devices {
-		if err := bounded(d.ID, d.Desc); err != nil {
+		if err := within(MaxDevice, d.ID, d.Desc); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func bounded(texts ...string) error {
+func bounded(texts ...string) error { return within(MaxText, texts...) }
+
+func within(most int, texts ...string) error {
 	for _, t := range texts {
-		if len(t) > MaxText {
-			return errorf(Malformed, "a text is longer than %d bytes", MaxText)
+		if len(t) > most {
+			return errorf(Malformed, "a text is longer than %d bytes", most)
 		}
 	}
 	return nil
@@ -49,7 +52,7 @@ func bounded(texts ...string) error {
 // Clip is p with its texts cut to what a request may carry. What must not be
 // cut, the addresses and the code, stays as it is.
 func (p Pairing) Clip() Pairing {
-	p.Name, p.Relay, p.Note = clip(p.Name), clip(p.Relay), clip(p.Note)
+	p.Name, p.Relay, p.Note = clip(p.Name, MaxText), clip(p.Relay, MaxText), clip(p.Note, MaxText)
 	return p
 }
 
@@ -57,29 +60,34 @@ func (p Pairing) Clip() Pairing {
 // the first MaxAddresses and MaxDevices left out.
 func (s Status) Clip() Status {
 	for _, text := range []*string{&s.State, &s.Detail, &s.Name, &s.MDNSName, &s.Relay, &s.ClockState, &s.Wifi} {
-		*text = clip(*text)
+		*text = clip(*text, MaxText)
 	}
 	addresses := s.Addresses[:min(len(s.Addresses), MaxAddresses)]
 	s.Addresses = make([]string, len(addresses))
 	for i, a := range addresses {
-		s.Addresses[i] = clip(a)
+		s.Addresses[i] = clip(a, MaxAddress)
 	}
 	devices := s.Devices[:min(len(s.Devices), MaxDevices)]
 	s.Devices = make([]Device, len(devices))
 	for i, d := range devices {
-		s.Devices[i] = Device{ID: clip(d.ID), Desc: clip(d.Desc)}
+		s.Devices[i] = Device{ID: clip(d.ID, MaxDevice), Desc: clip(d.Desc, MaxDevice)}
 	}
 	return s
 }
 
-// clip cuts at a character's border, and drops what is no UTF-8: JSON would
-// replace it by something longer.
-func clip(s string) string {
-	s = strings.ToValidUTF8(s, "?")
-	if len(s) <= MaxText {
+// clip cuts at a character's border, and drops what is no UTF-8 and what JSON
+// would write in six bytes.
+func clip(s string, most int) string {
+	s = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(s, "?"))
+	if len(s) <= most {
 		return s
 	}
-	cut := MaxText
+	cut := most
 	for cut > 0 && !utf8.RuneStart(s[cut]) {
 		cut--
 	}

@@ -88,7 +88,7 @@ func (c Client) exchange(ctx context.Context, name string, args any, into *Facts
 
 	line := call{Request: name}
 	if args != nil {
-		if line.Args, err = json.Marshal(args); err != nil {
+		if line.Args, err = encode(args); err != nil {
 			return err
 		}
 	}

@@ -54,15 +54,26 @@ func readLine(r *bufio.Reader) ([]byte, error) {
 }
 
 func writeLine(w io.Writer, v any) error {
-	b, err := json.Marshal(v)
+	b, err := encode(v)
 	if err != nil {
 		return err
 	}
-	if len(b) >= MaxLine {
-		return errTooLong
-	}
 	_, err = w.Write(append(b, '\n'))
 	return err
+}
+
+// encode is v as a line without its end.
+func encode(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return nil, err
+	}
+	if b.Len() > MaxLine {
+		return nil, errTooLong
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
 // decode reads one JSON value and nothing more, of known fields alone.

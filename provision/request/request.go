@@ -11,10 +11,13 @@ const Socket = "/run/farhand/provision.sock"
 // MaxLine bounds a request or an answer, its line end included, in bytes.
 const MaxLine = 64 << 10
 
-// Bounds of what a request carries. Longer texts are cut and further entries
+// Bounds of what a request carries, so that the largest one fits into a line
+// even if each of its bytes is escaped. Longer texts are cut and further entries
 // left out by Clip; the helper refuses what exceeds them.
 const (
 	MaxText      = 512 // bytes of a text
+	MaxAddress   = 64  // of an address
+	MaxDevice    = 160 // of a device's id, or of its description
 	MaxAddresses = 16
 	MaxDevices   = 64
 )
