@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"farhand/internal/atomicfile"
+	"farhand/internal/pulse"
 	"farhand/wire"
 )
 
@@ -84,6 +85,7 @@ type Log struct {
 	urgent chan struct{} // somebody waits for the disk
 	stop   chan struct{}
 	done   chan struct{}
+	loop   *pulse.Loop
 
 	// The two calls that a test lets fail.
 	write func(*os.File, []byte) (int, error)
@@ -113,6 +115,7 @@ func Open(o Options) (*Log, error) {
 		urgent: make(chan struct{}, 1),
 		stop:   make(chan struct{}),
 		done:   make(chan struct{}),
+		loop:   pulse.New("the loop that puts audit records on the disk"),
 		write:  (*os.File).Write,
 		fsync:  datasync,
 	}
@@ -364,19 +367,44 @@ func (l *Log) syncLoop() {
 		select {
 		case <-l.dirty:
 			timer.Reset(l.opt.SyncEvery)
-			select {
-			case <-timer.C:
-			case <-l.urgent:
-			case <-l.stop:
-			}
+			l.gather(timer.C)
 		case <-l.urgent:
+		case reply := <-l.loop.Asked():
+			close(reply)
+			continue
 		case <-l.stop:
 			l.syncNow()
 			return
 		}
+		done := l.loop.Busy(syncOverdue)
 		l.syncNow()
+		done()
 	}
 }
+
+// gather waits until what was written is to go to the disk.
+func (l *Log) gather(late <-chan time.Time) {
+	for {
+		select {
+		case <-late:
+			return
+		case <-l.urgent:
+			return
+		case <-l.stop:
+			return
+		case reply := <-l.loop.Asked():
+			close(reply)
+		}
+	}
+}
+
+// syncOverdue is when a sync has taken too long to be a slow card's.
+const syncOverdue = 30 * time.Second
+
+// Alive returns nil once the loop behind AppendSync has shown that it goes round:
+// it waits for records, or it syncs and isn't late. The error says that it didn't
+// until ctx ended.
+func (l *Log) Alive(ctx context.Context) error { return l.loop.Alive(ctx) }
 
 // syncNow puts all records written so far on the disk, then seals them. The
 // seal is never ahead of the disk.

@@ -18,7 +18,15 @@ const (
 	// udev sets a node's group after the kernel's event, and a slow disk can
 	// make that late: so long after a reading there is one more.
 	afterthought = 2 * time.Second
+
+	// A driver that doesn't heed the end of its time for probing gets as much again.
+	probeOverdue = 2 * probeTimeout
 )
+
+// Alive returns nil once Follow's loop has shown that it goes round: it waits for
+// changes, or it reads the devices and isn't late. The error says that it didn't
+// until ctx ended.
+func (r *Registry) Alive(ctx context.Context) error { return r.loops.Alive(ctx) }
 
 // Changed asks for a new reading soon; Follow does it. It never blocks.
 func (r *Registry) Changed() {
@@ -34,7 +42,7 @@ func (r *Registry) Changed() {
 // what Changed says is still followed, and a name that isn't found is looked
 // for anew.
 func (r *Registry) Follow(ctx context.Context) error {
-	if err := r.Refresh(ctx); err != nil {
+	if err := r.read(ctx); err != nil {
 		return err
 	}
 	events, err := uevent.Listen()
@@ -99,6 +107,9 @@ func (r *Registry) loop(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
+		case reply := <-r.loops.Asked():
+			close(reply)
+			continue
 		case <-again.C:
 		case <-r.kick:
 			if err := r.settle(ctx); err != nil {
@@ -106,7 +117,7 @@ func (r *Registry) loop(ctx context.Context) error {
 			}
 			kicked = true
 		}
-		if err := r.Refresh(ctx); err != nil {
+		if err := r.read(ctx); err != nil {
 			return err
 		}
 		if kicked {
@@ -115,6 +126,12 @@ func (r *Registry) loop(ctx context.Context) error {
 			again.Reset(d) // to say that it is over
 		}
 	}
+}
+
+// read is the loop's Refresh.
+func (r *Registry) read(ctx context.Context) error {
+	defer r.loops.Busy(probeOverdue)()
+	return r.Refresh(ctx)
 }
 
 // settle waits until the burst is over.
@@ -128,6 +145,8 @@ func (r *Registry) settle(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
+		case reply := <-r.loops.Asked():
+			close(reply)
 		case <-latest.C:
 			return nil
 		case <-calm.C:

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"farhand/internal/pulse"
 	"farhand/stream"
 	"farhand/wire"
 )
@@ -79,6 +80,15 @@ func NewLeases(o LeaseOptions) *Leases {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Leases{opts: o, byKey: make(map[Key]*Lease), grace: make(map[string]*time.Timer)}
+}
+
+// Alive returns nil once the leases' lock was free, which their timers need, too.
+// The error says that it wasn't until ctx ended.
+func (ls *Leases) Alive(ctx context.Context) error {
+	return pulse.Locked(ctx, "the leases' lock", func() {
+		ls.mu.Lock()
+		defer ls.mu.Unlock()
+	})
 }
 
 // Lease is one session's hold on one device.

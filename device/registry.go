@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"farhand/internal/fnmatch"
+	"farhand/internal/pulse"
 	"farhand/wire"
 )
 
@@ -43,6 +44,7 @@ type Registry struct {
 	opts    Options
 	probing chan struct{} // holds one token: one reading at a time
 	kick    chan struct{} // holds one token if a new reading is asked for
+	loops   *pulse.Loop   // of Follow
 
 	mu       sync.Mutex
 	present  map[string]*entry
@@ -78,6 +80,7 @@ func NewRegistry(o Options) *Registry {
 	}
 	r := &Registry{
 		opts:    o,
+		loops:   pulse.New("the loop that follows devices"),
 		probing: make(chan struct{}, 1),
 		kick:    make(chan struct{}, 1),
 		present: make(map[string]*entry),

@@ -12,6 +12,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"farhand/audit"
+	"farhand/internal/pulse"
 	"farhand/link"
 	"farhand/wire"
 )
@@ -54,7 +55,7 @@ func BenchmarkRequest(b *testing.B) {
 	ctx, cancel := context.WithCancel(b.Context())
 	k := s.newSocket(ctx, conn, session, accepted{version: "1.1", granted: wire.Capabilities{wire.Files}, limits: Limits{MaxConcurrent: 4}}, "")
 	served := make(chan error, 1)
-	go func() { served <- k.serve(ctx) }()
+	go func() { served <- k.serve(ctx, pulse.New("a connection")) }()
 	peer := <-accepts
 	request := []byte(`{"type":"FILE_STAT","id":"0b8c1a1e-1111-4222-8333-444455556666","ts":1712345678.123,"payload":{"path":"/data/work/data.csv","follow_symlinks":true}}`)
 	b.ReportAllocs()

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"farhand/audit"
 	"farhand/internal/backoff"
+	"farhand/internal/pulse"
 	"farhand/link"
 	"farhand/wire"
 )
@@ -27,10 +29,18 @@ type endpoint struct {
 	token   string      // of the last connection
 	stale   string      // closed with 4401: not to be used again
 	hopeful atomic.Bool // waits for the network or the platform to come back
+	loop    *pulse.Loop
 }
 
+// How long the parts of a connection may take at the very most. Each has bounds of
+// its own that come to less.
+const (
+	openOverdue  = 4 * time.Minute // tokens, the clock, dialling twice, the handshake
+	closeOverdue = time.Minute
+)
+
 func (s *Shim) newEndpoint(url string, session *Session) *endpoint {
-	return &endpoint{shim: s, url: url, session: session, wake: make(chan struct{}, 1), backoff: backoff.Default()}
+	return &endpoint{shim: s, url: url, session: session, wake: make(chan struct{}, 1), backoff: backoff.Default(), loop: pulse.New("the loop that keeps a connection")}
 }
 
 // nudge ends a wait between two attempts.
@@ -43,6 +53,7 @@ func (p *endpoint) nudge() {
 
 // keep connects until ctx ends (nil) or something says not to go on.
 func (p *endpoint) keep(ctx context.Context) error {
+	defer p.loop.End()
 	for {
 		served, err := p.once(ctx)
 		if ctx.Err() != nil {
@@ -65,13 +76,17 @@ func (p *endpoint) rest(ctx context.Context, wait time.Duration) bool {
 	defer p.hopeful.Store(false)
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-p.wake:
-		return true
-	case <-ctx.Done():
-		return false
+	for {
+		select {
+		case <-timer.C:
+			return true
+		case <-p.wake:
+			return true
+		case <-ctx.Done():
+			return false
+		case reply := <-p.loop.Asked():
+			close(reply)
+		}
 	}
 }
 
@@ -81,6 +96,8 @@ const notServed time.Duration = -1
 // once is one connection from dial to end, and how long it was served.
 func (p *endpoint) once(ctx context.Context) (served time.Duration, err error) {
 	s := p.shim
+	opened := sync.OnceFunc(p.loop.Busy(openOverdue))
+	defer opened()
 	s.connecting(p)
 	conn, token, hello, offered, err := p.open(ctx)
 	if err != nil {
@@ -103,11 +120,13 @@ func (p *endpoint) once(ctx context.Context) (served time.Duration, err error) {
 	k := s.newSocket(ctx, conn, p.session, a, token)
 	p.recordConnected(a)
 	s.connected(p, k, a)
-	opened := time.Now()
-	err = k.serve(ctx)
+	since := time.Now()
+	opened()
+	err = k.serve(ctx, p.loop)
+	defer p.loop.Busy(closeOverdue)()
 	s.disconnected(p, err)
 	p.recordDisconnected(err)
-	return time.Since(opened), err
+	return time.Since(since), err
 }
 
 // endHandshake closes a socket whose handshake failed.

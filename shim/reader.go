@@ -3,6 +3,8 @@ package shim
 import (
 	"sync/atomic"
 	"time"
+
+	"farhand/internal/pulse"
 )
 
 // patience is how long a quick call may keep its socket from being read, or up
@@ -37,11 +39,21 @@ const (
 )
 
 // read reads until the socket ends, and says why. It doesn't wait for the call that
-// may still run on a reader: to cancel that is the next thing to do.
-func (k *socket) read() error {
+// may still run on a reader: to cancel that is the next thing to do. Meanwhile it
+// answers for the connection's loop, if the socket's lock is free.
+func (k *socket) read(loop *pulse.Loop) error {
 	end := make(chan error, 1)
 	k.workers.run(k.newReader(end).loop)
-	return <-end
+	for {
+		select {
+		case err := <-end:
+			return err
+		case reply := <-loop.Asked():
+			k.mu.Lock()
+			close(reply)
+			k.mu.Unlock()
+		}
+	}
 }
 
 func (k *socket) newReader(end chan<- error) *reader {

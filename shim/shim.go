@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"farhand/grant"
+	"farhand/internal/pulse"
 	"farhand/wire"
 )
 
@@ -149,6 +150,33 @@ func (s *Shim) Wake() {
 	for _, session := range sessions {
 		session.endpoint.nudge()
 	}
+}
+
+// Alive returns nil once every loop that keeps a connection has shown that it goes
+// round: it waits, it serves, or it is at work on the connection and isn't late.
+// While Run isn't at work nothing is to be shown. The error says which loop didn't
+// until ctx ended.
+func (s *Shim) Alive(ctx context.Context) error {
+	var loops []*pulse.Loop
+	err := pulse.Locked(ctx, "the connection's lock", func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.endpoint != nil {
+			loops = append(loops, s.endpoint.loop)
+		}
+		for _, session := range s.live() {
+			loops = append(loops, session.endpoint.loop)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	for _, loop := range loops {
+		if err := loop.Alive(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Status is a snapshot.

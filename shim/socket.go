@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"farhand/grant"
+	"farhand/internal/pulse"
 	"farhand/link"
 	"farhand/wire"
 )
@@ -67,12 +68,13 @@ func (k *socket) setPolicy(p *grant.Policy) {
 // serve reads until the socket ends and says why: a *revoked, errHandover, an
 // error of link, or nil if ctx ended. By then the socket is closed and the
 // handlers have returned, or were waited for long enough.
-func (k *socket) serve(ctx context.Context) error {
+func (k *socket) serve(ctx context.Context, loop *pulse.Loop) error {
 	var tick sync.WaitGroup
 	over := make(chan struct{})
 	tick.Go(func() { k.tick(ctx, over) })
 
-	err := k.read()
+	err := k.read(loop)
+	defer loop.Busy(closeOverdue)()
 	close(over)
 	r, wasRevoked := errors.AsType[*revoked](err)
 	switch {

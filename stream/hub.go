@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"farhand/internal/pulse"
 	"farhand/wire"
 )
 
@@ -64,6 +65,15 @@ func NewHub(o HubOptions) *Hub {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Hub{opts: o, streams: make(map[string]*Stream)}
+}
+
+// Alive returns nil once the hub's lock was free, which every stream needs. The
+// error says that it wasn't until ctx ended.
+func (h *Hub) Alive(ctx context.Context) error {
+	return pulse.Locked(ctx, "the streams' lock", func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+	})
 }
 
 // Open makes a stream. Nobody receives it until Attach. If all rings together
