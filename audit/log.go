@@ -80,6 +80,7 @@ type Log struct {
 	headErr error
 
 	failing atomic.Bool // the last record couldn't be written
+	failure atomic.Pointer[error]
 
 	dirty  chan struct{} // something was written
 	urgent chan struct{} // somebody waits for the disk
@@ -220,6 +221,7 @@ func (l *Log) append(e *Entry) (int64, error) {
 		return 0, l.unavailable(err)
 	}
 	if l.failing.Load() && l.failing.Swap(false) {
+		l.failure.Store(nil)
 		l.opt.Log.Info("audit log can be written again", "path", l.opt.Path)
 	}
 	signal(l.dirty)
@@ -297,6 +299,7 @@ func (l *Log) unavailable(err error) error {
 	if !errors.Is(err, ErrClosed) && !l.failing.Swap(true) {
 		l.opt.Log.Error("audit log can't be written: requests are refused until it can", "path", l.opt.Path, "err", err)
 	}
+	l.failure.Store(&err)
 	code, why := wire.InternalError, "the audit log can't be written"
 	if atomicfile.Full(err) {
 		code, why = wire.DiskFull, "the audit log can't be written: the disk is full"
@@ -305,6 +308,14 @@ func (l *Log) unavailable(err error) error {
 		far:   wire.Errorf(code, "%s, so nothing is done", why).With("reason", "audit_unavailable"),
 		cause: err,
 	}
+}
+
+// Failure is why the last record couldn't be written; nil while all is well.
+func (l *Log) Failure() error {
+	if err := l.failure.Load(); err != nil {
+		return *err
+	}
+	return nil
 }
 
 // unavailableError shows the far side no paths of ours, and us the cause.

@@ -78,6 +78,7 @@ type daemon struct {
 	pairing      *PairingStatus
 	claimRefused string // why the card's claim key let nobody in
 	network      network
+	diskBroken   bool                    // the state disk takes nothing
 	endRun       context.CancelCauseFunc // nil: not connected
 }
 
@@ -164,13 +165,18 @@ func (d *daemon) run(ctx context.Context) error {
 		return err
 	}
 	d.warn()
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithCancelCause(ctx)
 	var background sync.WaitGroup
 	defer background.Wait()
-	defer cancel()
+	defer cancel(nil)
 	d.follow(ctx, &background)
+	background.Go(func() { d.watchDisk(ctx, cancel) })
 	d.notify.Ready("starting")
-	return d.connect(ctx)
+	err = d.connect(ctx)
+	if broken, ok := errors.AsType[*diskError](context.Cause(ctx)); ok {
+		return broken
+	}
+	return err
 }
 
 // follow starts what runs beside the connection.
@@ -632,6 +638,15 @@ func (d *daemon) setClaimRefused(why string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.claimRefused = why
+}
+
+// setDiskBroken says whether that is news.
+func (d *daemon) setDiskBroken(broken bool) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	news := d.diskBroken != broken
+	d.diskBroken = broken
+	return news
 }
 
 // withRefusal adds why the card's claim key let nobody in, if it did not.

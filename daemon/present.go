@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"farhand/daemon/board"
@@ -37,6 +38,9 @@ func (d *daemon) report(ctx context.Context, facts request.Facts) present.Report
 	state, detail := d.state, d.detail
 	d.mu.Unlock()
 
+	if why := d.degraded; why != "" {
+		detail = strings.TrimPrefix(detail+"; "+why, "; ")
+	}
 	r := present.Report{Status: request.Status{
 		State: shown(state), Detail: detail, Name: identity.DisplayName(d.config.DisplayName),
 		MDNSName: n.MDNSName, Addresses: n.Addresses, Relay: d.config.Platform.String(), ClockState: string(d.time.clock.State()),
@@ -97,6 +101,9 @@ func (d *daemon) machineStatus() MachineStatus {
 		m.Wifi, m.Watchdog, m.Provisioned, m.Degraded = facts.Wifi.State, facts.Watchdog, facts.Report, facts.Degraded
 		m.NewBoard = facts.Cloned
 	}
+	if d.degraded != "" {
+		m.Degraded = d.degraded
+	}
 	if known {
 		m.Power = power.String()
 		m.WeakPower = power.Weak()
@@ -106,6 +113,9 @@ func (d *daemon) machineStatus() MachineStatus {
 	d.mu.Lock()
 	m.MDNSName, m.Addresses = d.network.MDNSName, d.network.Addresses
 	online := d.state == StateOnline
+	if d.diskBroken && m.Degraded == "" {
+		m.Degraded = "the disk of " + d.config.StateDir + " is read-only: nothing can be recorded, so requests are refused; restart the machine, which checks the disk"
+	}
 	d.mu.Unlock()
 	if lost, _ := d.contact.offline(); !online && !lost.IsZero() {
 		m.OfflineSince = &lost

@@ -47,6 +47,8 @@ type services struct {
 	hotplug   hotplug
 	live      live
 	ceiling   wire.Ceiling
+	degraded  string // why the state is in memory; empty: it is on the disk
+	stateDisk string // the state directory that a copy stands for, if so
 
 	changing []func(hook func()) // what else than the kernel tells of changes
 	closers  []io.Closer
@@ -75,6 +77,10 @@ func open(ctx context.Context, o Options) (_ *services, err error) {
 			err = errors.Join(err, d.Close())
 		}
 	}()
+	if err := d.openStateDisk(&o); err != nil {
+		return nil, err
+	}
+	d.config = o.Config
 	lock, err := identity.LockStateDir(o.Config.StateDir)
 	if err != nil {
 		return nil, err
@@ -133,7 +139,7 @@ func (d *services) Close() error {
 var bootPartitions = []string{"/boot/firmware", "/boot"}
 
 // forbiddenPaths is what files can never reach, whatever the roots say.
-func forbiddenPaths(c config.Config) (*files.Forbidden, error) {
+func forbiddenPaths(c config.Config, more ...string) (*files.Forbidden, error) {
 	paths := append([]string{c.StateDir, "/proc", "/sys", "/dev", "/run"}, bootPartitions...)
 	if c.File != "" {
 		paths = append(paths, c.File)
@@ -148,14 +154,14 @@ func forbiddenPaths(c config.Config) (*files.Forbidden, error) {
 			paths = append(paths, p.KeyFile)
 		}
 	}
-	return files.NewForbidden(paths...)
+	return files.NewForbidden(append(paths, more...)...)
 }
 
 // openRoots makes the default root on the first run and refuses what may not be
 // one.
 func (d *services) openRoots(_ context.Context, o Options) error {
 	var err error
-	if d.forbidden, err = forbiddenPaths(o.Config); err != nil {
+	if d.forbidden, err = forbiddenPaths(o.Config, d.stateDisk); err != nil {
 		return fmt.Errorf("protected paths: %w", err)
 	}
 	for i, root := range o.Config.Roots {
