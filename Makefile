@@ -8,7 +8,7 @@ PROGRAMS := farhandd farhand farhand-relay
 # The lines that go test prints for packages without tests are noise.
 TESTFLAGS ?= -race -timeout 10m
 
-.PHONY: build build-arm64 run test lab lab-soak boot-test test-compile bench lint fuzz clean
+.PHONY: build build-arm64 run test lab lab-soak image image-repro boot-test test-compile bench lint fuzz clean
 
 build: ## all programs for this machine, into bin/
 	@mkdir -p bin
@@ -35,6 +35,18 @@ lab: ## the drivers against a real kernel's devices, in an emulated machine (RUN
 
 lab-soak: ## a device is plugged in and out 1000 times while four sessions use it
 	@$(MAKE) --no-print-directory lab RUN=lab/soak LABFLAGS='-soak 1000 -limit 30m -suite-limit 29m $(LABFLAGS)'
+
+EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null)
+image: build-arm64 ## the flashable image, into bin/image/ (as root on Debian; SPEC=file.toml: more than the defaults)
+	@mkdir -p bin/internal
+	@CGO_ENABLED=0 GOOS=linux GOARCH=arm64 $(GO) build -trimpath -ldflags '-s -w' -o bin/linux-arm64/farhand-init ./image/initramfs/init
+	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/internal/ ./cmd/farhand-image
+	@exec bin/internal/farhand-image build -epoch $(EPOCH) $(if $(SPEC),-spec '$(SPEC)') $(IMAGEFLAGS)
+
+image-repro: ## the image twice, from the same packages: the same bytes
+	@for i in 1 2; do $(MAKE) --no-print-directory image IMAGEFLAGS='-out bin/repro/'$$i' -cache bin/image/cache -version repro $(IMAGEFLAGS)' || exit 1; done
+	@sha256sum bin/repro/1/*.xz bin/repro/2/*.xz
+	@cmp bin/repro/1/*.xz bin/repro/2/*.xz && echo 'the same image' && rm -r bin/repro
 
 # IMAGE names an image instead of the one that make image makes, ONLY lanes by a
 # pattern, BOOTFLAGS more (go run ./e2e/boot -h).

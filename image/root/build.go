@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"farhand/image/spec"
 	"farhand/internal/apt"
 )
 
@@ -23,8 +24,10 @@ type Options struct {
 	Epoch        time.Time
 	Daemon       string   // the farhandd to put in
 	Packages     []string // beyond what the image needs
-	Boards       bool     // with firmware for Raspberry Pis
-	Boot         string   // where what belongs on the boot partition goes: vmlinuz, dtb/ and, for Boards, raspi-firmware/
+	Files        []spec.File
+	Relay        string // what cards use that don't name another; may be empty
+	Boards       bool   // with firmware for Raspberry Pis
+	Boot         string // where what belongs on the boot partition goes: vmlinuz, dtb/ and, for Boards, raspi-firmware/
 	Log          io.Writer
 }
 
@@ -52,6 +55,7 @@ func Build(ctx context.Context, o Options) (Result, error) {
 		{"firmware", func() error { return keepFirmware(o.Tree) }},
 		{"configuring", func() error { return configure(o.Tree, o) }},
 		{"the daemon", func() error { return copyFile(o.Daemon, filepath.Join(o.Tree, "usr/bin/farhandd"), 0o755) }},
+		{"extra files", func() error { return addFiles(o) }},
 		{"boot files", func() error { return takeOut(o, r.Kernel) }},
 		{"checking", func() error { return Check(o.Tree) }},
 		{"times", func() error { return settle(o.Tree, o.Epoch) }},
@@ -178,6 +182,29 @@ func takeOut(o Options, release string) error {
 	}
 	for _, name := range []string{"System.map", "modules.builtin.modinfo"} {
 		if err := os.RemoveAll(filepath.Join(o.Tree, modules, name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// addFiles puts in what the build's spec asks for.
+func addFiles(o Options) error {
+	if o.Relay != "" {
+		at := filepath.Join(o.Tree, "usr/share/farhand/defaults.toml")
+		if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(at, fmt.Appendf(nil, "relay = %q\n", o.Relay), 0o644); err != nil {
+			return err
+		}
+	}
+	for _, f := range o.Files {
+		dir, err := inside(o.Tree, strings.TrimPrefix(filepath.Dir(f.Path), "/"))
+		if err != nil {
+			return err
+		}
+		if err := copyFile(f.From, filepath.Join(dir, filepath.Base(f.Path)), f.Mode); err != nil {
 			return err
 		}
 	}

@@ -38,6 +38,7 @@ func links() map[string]string {
 		"usr/bin/pager":                      "less",
 		"etc/localtime":                      "/run/farhand/localtime",
 		"etc/resolv.conf":                    "/run/systemd/resolve/stub-resolv.conf",
+		"etc/iwd/main.conf":                  "/run/farhand/iwd/main.conf",
 		"etc/mtab":                           "../proc/self/mounts",
 		"etc/os-release":                     "../usr/lib/os-release",
 		"etc/ssl/cert.pem":                   "certs/ca-certificates.crt",
@@ -107,6 +108,9 @@ func configure(tree string, o Options) error {
 			return err
 		}
 	}
+	if err := openSudoers(tree); err != nil {
+		return err
+	}
 	if err := nameImage(tree, o); err != nil {
 		return err
 	}
@@ -154,6 +158,16 @@ func layOver(tree string) error {
 		}
 		return os.WriteFile(at, b, 0o644)
 	})
+}
+
+// openSudoers lets sudo read what provisioning renders.
+func openSudoers(tree string) error {
+	at := filepath.Join(tree, "etc/sudoers")
+	b, err := os.ReadFile(at)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(at, append(b, "\n@includedir /run/farhand/sudoers.d\n"...), 0o440)
 }
 
 // bundleCertificates joins the authorities that Mozilla trusts into the file

@@ -47,6 +47,11 @@ type Package struct {
 
 // Open reads what the archive has now.
 func Open(ctx context.Context, c Config) (*Apt, error) {
+	dir, err := filepath.Abs(c.Dir) // apt takes a relative one for one of its own
+	if err != nil {
+		return nil, err
+	}
+	c.Dir = dir
 	a := &Apt{c}
 	// Without release information it answers on a machine, too, whose lists were
 	// never updated.
@@ -178,7 +183,8 @@ func (a *Apt) run(ctx context.Context, dir, name string, args ...string) (string
 	return run(ctx, dir, name, append([]string{
 		"-o", "Dir::Etc::sourcelist=" + filepath.Join(a.c.Dir, "sources.list"),
 		"-o", "Dir::Etc::sourceparts=-",
-		"-o", "Dir::Etc::preferencesparts=-",
+		"-o", "Dir::Etc::preferences=/dev/null",
+		"-o", "Dir::Etc::preferencesparts=/dev/null",
 		"-o", "Dir::State=" + filepath.Join(a.c.Dir, "state"),
 		"-o", "Dir::State::status=" + filepath.Join(a.c.Dir, "status"),
 		"-o", "Dir::Cache=" + filepath.Join(a.c.Dir, "cache"),

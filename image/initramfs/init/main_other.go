@@ -1,6 +1,5 @@
 //go:build !linux
 
-// Command init is the first program of a Farhand image, which runs on Linux.
 package main
 
 import (

@@ -1,0 +1,184 @@
+// Package image builds the flashable image: it makes the root's tree, the
+// archive that the kernel starts from and the boot partition's files, lays them
+// out as a card, and compresses that.
+package image
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"farhand/image/disk"
+	"farhand/image/firmware"
+	"farhand/image/initramfs"
+	"farhand/image/layout"
+	"farhand/image/root"
+	"farhand/image/spec"
+)
+
+// Options say what is built, of what.
+type Options struct {
+	Spec    spec.Spec
+	Version string
+	Epoch   time.Time // of every file; the same inputs and epoch give the same image
+	Daemon  string    // farhandd for the board
+	Init    string    // image/initramfs/init for the board
+	Work    string    // a folder for what comes and goes
+	Cache   string    // packages, kept between builds
+	Out     string    // the image's file
+	Log     io.Writer
+}
+
+// Built is what came out.
+type Built struct {
+	Path   string
+	Kernel string
+	Root   root.Result
+	Plan   disk.Plan
+}
+
+// The volume ids of the FAT file systems. They are fixed, so that a build gives
+// the same bytes each time, and differ, so that a desktop shows both.
+const (
+	autobootVolume = 0xfa440001
+	bootVolume     = 0xfa440002
+)
+
+const mib = 1 << 20
+
+// Types of partitions in the MBR: FAT addressed by LBA, and Linux.
+const (
+	typeFAT   = 0x0c
+	typeLinux = 0x83
+)
+
+// Build builds an image for Raspberry Pis. It must run as root.
+func Build(ctx context.Context, o Options) (Built, error) {
+	b := builder{Options: o}
+	for _, dir := range []string{o.Cache, filepath.Dir(o.Out)} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return Built{}, err
+		}
+	}
+	if err := os.RemoveAll(o.Work); err != nil {
+		return Built{}, err
+	}
+	if err := os.MkdirAll(o.Work, 0o755); err != nil {
+		return Built{}, err
+	}
+	for _, step := range []struct {
+		what string
+		do   func(context.Context) error
+	}{
+		{"root", b.makeRoot}, {"initramfs", b.makeInitramfs}, {"boot partition", b.makeBoot}, {"system partition", b.makeSystem}, {"card", b.makeCard},
+	} {
+		start := time.Now()
+		if err := step.do(ctx); err != nil {
+			return Built{}, fmt.Errorf("%s: %w", step.what, err)
+		}
+		fmt.Fprintf(o.Log, "image: %s, %.1f s\n", step.what, time.Since(start).Seconds())
+	}
+	return Built{Path: o.Out, Kernel: b.root.Kernel, Root: b.root, Plan: b.plan}, nil
+}
+
+type builder struct {
+	Options
+	root root.Result
+	plan disk.Plan
+}
+
+func (b *builder) at(name string) string { return filepath.Join(b.Work, name) }
+
+func (b *builder) makeRoot(ctx context.Context) (err error) {
+	b.root, err = root.Build(ctx, root.Options{
+		Tree: b.at("tree"), Boot: b.at("parts"), Cache: b.Cache, Architecture: "arm64", Version: b.Version, Epoch: b.Epoch,
+		Daemon: b.Daemon, Packages: b.Spec.Packages, Files: b.Spec.Files, Relay: b.Spec.Relay, Boards: true, Log: b.Log,
+	})
+	return err
+}
+
+func (b *builder) makeInitramfs(ctx context.Context) error {
+	f, err := os.Create(b.at("initrd.img"))
+	if err != nil {
+		return err
+	}
+	err = initramfs.Build(ctx, initramfs.Options{Root: b.at("tree"), Kernel: b.root.Kernel, Init: b.Init, Epoch: b.Epoch}, f)
+	return errors.Join(err, f.Close())
+}
+
+func (b *builder) makeBoot(ctx context.Context) error {
+	err := firmware.Stage(ctx, firmware.Options{Boot: b.at("parts"), Initrd: b.at("initrd.img"), Out: b.at("stage"), Version: b.Version, Epoch: b.Epoch})
+	if err != nil {
+		return err
+	}
+	err = disk.MakeFAT(ctx, disk.FAT{Bits: 16, Label: layout.AutobootLabel, Volume: autobootVolume, Size: spec.AutobootMiB * mib, Tree: b.at("stage/autoboot"), Epoch: b.Epoch}, b.at("autoboot.fat"))
+	if err != nil {
+		return err
+	}
+	return disk.MakeFAT(ctx, disk.FAT{Bits: 32, Label: layout.BootLabel, Volume: bootVolume, Size: int64(b.Spec.Sizes.Boot) * mib, Tree: b.at("stage/boot"), Epoch: b.Epoch}, b.at("boot.fat"))
+}
+
+func (b *builder) makeSystem(ctx context.Context) error {
+	return disk.MakeSquashFS(ctx, b.at("tree"), b.Epoch, b.at("system.squashfs"))
+}
+
+func (b *builder) makeCard(context.Context) error {
+	boot, system := int64(b.Spec.Sizes.Boot)*mib, int64(b.Spec.Sizes.System)*mib
+	b.plan = disk.Plan{Signature: layout.Signature, Partitions: []disk.Partition{
+		{Number: layout.Autoboot, Type: typeFAT, Size: spec.AutobootMiB * mib, From: b.at("autoboot.fat")},
+		{Number: layout.BootA, Type: typeFAT, Size: boot, From: b.at("boot.fat")},
+		{Number: layout.BootB, Type: typeFAT, Size: boot, From: b.at("boot.fat")},
+		{Number: layout.SystemA, Type: typeLinux, Size: system, From: b.at("system.squashfs")},
+		{Number: layout.SystemB, Type: typeLinux, Size: system, From: b.at("system.squashfs")},
+		// The first start makes the file system; the zeros are what it knows by
+		// that there is none, also on a card that held another.
+		{Number: layout.Data, Type: typeLinux, Size: spec.DataMiB * mib, Blank: mib},
+	}}
+	return disk.Write(b.plan, b.Out)
+}
+
+// tools are the programs that a build runs, and the Debian packages that have
+// them.
+func tools() [][2]string {
+	return [][2]string{
+		{"dpkg-deb", "dpkg"}, {"apt-get", "apt"}, {"xz", "xz-utils"}, {"depmod", "kmod"}, {"mksquashfs", "squashfs-tools"},
+		{"mkfs.vfat", "dosfstools"}, {"mcopy", "mtools"}, {"dtc", "device-tree-compiler"},
+	}
+}
+
+// Prepare installs the packages with the programs that a build needs and this
+// machine lacks.
+func Prepare(ctx context.Context, log io.Writer) error {
+	if os.Geteuid() != 0 {
+		return errors.New("an image is built as root, since its files belong to several users")
+	}
+	missing := make(map[string]bool)
+	var names []string
+	for _, t := range tools() {
+		if _, err := exec.LookPath(t[0]); err != nil && !missing[t[1]] {
+			missing[t[1]] = true
+			names = append(names, t[1])
+		}
+	}
+	if _, err := os.Stat("/usr/share/keyrings/debian-archive-keyring.gpg"); err != nil {
+		names = append(names, "debian-archive-keyring")
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	fmt.Fprintf(log, "image: installing %s\n", strings.Join(names, ", "))
+	for _, args := range [][]string{{"update", "-q"}, append([]string{"install", "-y", "-q", "--no-install-recommends"}, names...)} {
+		cmd := exec.CommandContext(ctx, "apt-get", args...)
+		cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("apt-get %s: %w: %s", args[0], err, strings.TrimSpace(string(out)))
+		}
+	}
+	return nil
+}
