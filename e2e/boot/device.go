@@ -62,15 +62,46 @@ func (d *device) close() {
 
 func nothing(*writelog.Log) []writelog.Write { return nil }
 
-// failed leaves what the console said beside the report.
-func (d *device) failed(error) {
+// failed leaves what the console said, and the journal that is on the card,
+// beside the report.
+func (d *device) failed() {
 	if d.m == nil {
 		return
 	}
-	at := filepath.Join(filepath.Dir(d.options.report), "boot-test-"+d.name+".console")
-	if err := os.WriteFile(at, []byte(d.m.Console.String()), 0o644); err == nil {
-		d.out.say(d.name, "the whole console is in %s", at)
+	d.m.Cut() // so that what is read is still
+	beside := filepath.Join(filepath.Dir(d.options.report), "boot-test-"+d.name)
+	if err := os.WriteFile(beside+".console", []byte(d.m.Console.String()), 0o644); err == nil {
+		d.out.say(d.name, "the whole console is in %s.console", beside)
 	}
+	// The lane's own time may be what is over.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.life), time.Minute)
+	defer cancel()
+	if err := d.journal(ctx, beside+".journal"); err != nil {
+		d.out.say(d.name, "the journal: %v", err)
+		return
+	}
+	d.out.say(d.name, "the journal: journalctl -D %s.journal/journal", beside)
+}
+
+// journal copies the journal from the card.
+func (d *device) journal(ctx context.Context, to string) error {
+	dir, err := os.MkdirTemp(d.dir, "journal-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	data := filepath.Join(dir, "data")
+	if err := d.m.Card.Extract(ctx, layout.Data, card.Everything, data); err != nil {
+		return err
+	}
+	if err := errors.Join(os.RemoveAll(to), os.MkdirAll(to, 0o755)); err != nil {
+		return err
+	}
+	if _, err := tool(ctx, 1, "e2fsck", "-fp", data); err != nil {
+		return err
+	}
+	_, err = tool(ctx, 0, "debugfs", "-R", "rdump /log/journal "+to, data)
+	return err
 }
 
 // flash makes a card of the image that asks for what the settings say.

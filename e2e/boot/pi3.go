@@ -43,7 +43,7 @@ func (d *device) header(ctx context.Context) error {
 		}
 	}
 	if out, err := d.farhand(ctx, 2, "gpio", "info", chip, "53"); err != nil {
-		return fmt.Errorf("line 53 of 54: %q, %w", out, err)
+		return unlike(err, "line 53 of 54: %q", out)
 	}
 	if _, err := d.farhand(ctx, 2, "gpio", "info", chip, "54"); err == nil {
 		return errors.New("the chip has a 55th line")

@@ -206,7 +206,7 @@ func (l *lane) work(ctx context.Context) {
 		}
 		l.report.add(r)
 		if err != nil {
-			d.failed(err)
+			d.failed()
 			return
 		}
 	}

@@ -24,12 +24,10 @@ func shell(t *testing.T, script string) {
 	}
 }
 
-func needTools(t *testing.T, programs ...string) {
+func need(t *testing.T, pkg, program string) {
 	t.Helper()
-	for _, p := range programs {
-		_, err := exec.LookPath(p)
-		testenv.Need(t, p, err == nil, p+" is not installed")
-	}
+	_, err := exec.LookPath(program)
+	testenv.Need(t, pkg, err == nil, program+" is not installed")
 }
 
 // from hands out copies of a file, whatever partition is asked for.
@@ -44,7 +42,7 @@ func from(file string) extract {
 }
 
 func TestDataWell(t *testing.T) {
-	needTools(t, "mke2fs", "debugfs", "e2fsck")
+	need(t, "e2fsprogs", "debugfs")
 	tree := t.TempDir()
 	shell(t, "mkdir -p "+tree+"/farhand "+tree+"/system; echo 0123456789abcdef0123456789abcdef >"+tree+"/system/machine-id; echo '{}' >"+tree+"/farhand/provision.json")
 	for _, c := range []struct{ name, make, stage, err string }{
@@ -71,7 +69,8 @@ func TestDataWell(t *testing.T) {
 }
 
 func TestBootWell(t *testing.T) {
-	needTools(t, "mkfs.vfat", "fsck.vfat", "mcopy")
+	need(t, "dosfstools", "mkfs.vfat")
+	need(t, "mtools", "mcopy")
 	file, tree := filepath.Join(t.TempDir(), "fs"), t.TempDir()
 	shell(t, "cd "+tree+"; echo a >autoboot.txt; echo b >bootcode.bin; mkfs.vfat -C "+file+" 8192 >/dev/null; mcopy -i "+file+" autoboot.txt bootcode.bin ::")
 	d := &device{lane: &lane{run: &run{pristine: map[string][]byte{"autoboot.txt": []byte("a\n"), "bootcode.bin": []byte("b\n")}}}}

@@ -42,12 +42,10 @@ func image(t *testing.T) string {
 	return path
 }
 
-func need(t *testing.T, programs ...string) {
+func need(t *testing.T, pkg, program string) {
 	t.Helper()
-	for _, p := range programs {
-		_, err := exec.LookPath(p)
-		testenv.Need(t, p, err == nil, p+" is not installed")
-	}
+	_, err := exec.LookPath(program)
+	testenv.Need(t, pkg, err == nil, program+" is not installed")
 }
 
 func TestTable(t *testing.T) {
@@ -95,7 +93,7 @@ func TestTableRefused(t *testing.T) {
 }
 
 func TestFiles(t *testing.T) {
-	need(t, "mcopy", "mformat")
+	need(t, "mtools", "mcopy")
 	c, err := Copy(t.Context(), image(t), filepath.Join(t.TempDir(), "card"), 16*mib)
 	if err != nil {
 		t.Fatal(err)
@@ -124,7 +122,7 @@ func TestFiles(t *testing.T) {
 
 // What a board writes is seen while it is on, and is on the card when it is off.
 func TestInserted(t *testing.T) {
-	need(t, "qemu-img", "qemu-io")
+	need(t, "qemu-utils", "qemu-io")
 	c, err := Copy(t.Context(), image(t), filepath.Join(t.TempDir(), "card"), 16*mib)
 	if err != nil {
 		t.Fatal(err)
