@@ -4,6 +4,8 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -93,6 +95,29 @@ func TestTheBenchStandsBeforeTheMachine(t *testing.T) {
 	for _, id := range []string{"gpio:pinctrl-bcm2711", "i2c:1", "serial:sim-echo", "usb:1209:0001-SIM-ECHO", "printer:sim-i3"} {
 		if _, err := devices.Resolve(id); err != nil {
 			t.Errorf("among the first %d families: %v", simulated, err)
+		}
+	}
+}
+
+// TestOtherBoardsOutputs: field case 79, what a board held when its card was
+// cloned is nothing to do to the wires of another.
+func TestOtherBoardsOutputs(t *testing.T) {
+	const ledger = `{"version":1,"outputs":[]}`
+	for _, changed := range []bool{false, true} {
+		dir := t.TempDir()
+		path := filepath.Join(dir, "gpio.json")
+		if err := os.WriteFile(path, []byte(ledger), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		d := &services{log: slog.New(slog.DiscardHandler)}
+		d.identity.Changed = changed
+		if d.openLedger(Options{Config: config.Config{StateDir: dir}}, "gpio.json") == nil {
+			t.Error("no ledger")
+		}
+		_, err := os.Stat(path)
+		_, aside := os.Stat(path + ".other-board")
+		if os.IsNotExist(err) != changed || os.IsNotExist(aside) == changed {
+			t.Errorf("changed %v: in place %v, set aside %v", changed, err, aside)
 		}
 	}
 }

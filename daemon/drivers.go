@@ -2,8 +2,11 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -69,7 +72,14 @@ func (d *services) openLines(ctx context.Context, o Options) (*gpio.Service, err
 // openLedger opens a ledger of outputs. One that is damaged is put aside and
 // told: a machine that can't be reached any more is worse than a lamp that stays.
 func (d *services) openLedger(o Options, name string) *gpio.Ledger {
-	ledger, err := gpio.OpenLedger(filepath.Join(o.Config.StateDir, name))
+	path := filepath.Join(o.Config.StateDir, name)
+	if d.identity.Changed { // what another board held says nothing about the wires of this one
+		if err := os.Rename(path, path+".other-board"); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			d.log.Error("the other board's outputs can't be set aside", "error", err)
+			return nil
+		}
+	}
+	ledger, err := gpio.OpenLedger(path)
 	if err != nil {
 		d.log.Error("what became of the outputs of an earlier start is not known", "error", err)
 	}

@@ -48,6 +48,7 @@ func machine(t *testing.T, state, root string) Identity {
 
 const machineID = "0123456789abcdef0123456789abcde0\n"
 
+// TestBoundToTheBoard: field case 79.
 func TestBoundToTheBoard(t *testing.T) {
 	one, two := board(t, "10000000a1b2c3d4"), board(t, "10000000DEADBEEF")
 	state := t.TempDir()

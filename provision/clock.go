@@ -25,6 +25,9 @@ type Clock interface {
 	Set(time.Time) error
 }
 
+// hintFile is there from the first hint of this boot on.
+const hintFile = runDir + "/clock-hint"
+
 // keepEvery is how often the time is kept. It bounds how far behind the clock of
 // a board without a battery is after a power cut.
 const keepEvery = time.Hour
@@ -76,6 +79,10 @@ func (s *System) hint(_ context.Context, h request.ClockHint, taken int) error {
 	}
 	if err := s.Clock.Set(then); err != nil {
 		return fmt.Errorf("set the clock: %w", err)
+	}
+	// The daemon tells by it what the clock stands on.
+	if err := s.install(hintFile, nil, 0o644, 0, 0); err != nil {
+		s.Log.Warn("not noted that the clock stands on a hint", "error", err)
 	}
 	s.Log.Warn("the clock was set to what the relay says", "from", now.UTC(), "to", then.UTC())
 	return nil
