@@ -38,6 +38,7 @@ func links() map[string]string {
 		"usr/bin/pager":                      "less",
 		"etc/localtime":                      "/run/farhand/localtime",
 		"etc/resolv.conf":                    "/run/systemd/resolve/stub-resolv.conf",
+		"etc/default/locale":                 "../locale.conf",
 		"etc/iwd/main.conf":                  "/run/farhand/iwd/main.conf",
 		"etc/mtab":                           "../proc/self/mounts",
 		"etc/os-release":                     "../usr/lib/os-release",
@@ -76,7 +77,7 @@ func masked() []string {
 // configure does what the packages' scripts would, and lays the image's own
 // files over the tree.
 func configure(tree string, o Options) error {
-	for _, dir := range []string{"data", "boot/farhand", "boot/firmware", "dev", "proc", "sys", "run", "tmp", "root", "home", "mnt", "media", "srv", "opt", "var/log", "usr/local/bin", "etc/systemd/system"} {
+	for _, dir := range []string{"data", "boot/farhand", "boot/firmware", "dev", "proc", "sys", "run", "tmp", "root", "home", "mnt", "media", "srv", "opt", "var", "usr/local/bin", "etc/systemd/system"} {
 		if err := os.MkdirAll(filepath.Join(tree, dir), 0o755); err != nil {
 			return err
 		}
@@ -86,6 +87,18 @@ func configure(tree string, o Options) error {
 	}
 	if err := os.Chmod(filepath.Join(tree, "tmp"), 0o1777|os.ModeSticky); err != nil {
 		return err
+	}
+	// Packages bring these; here they are mount points.
+	for _, dir := range []string{"var", "run", "tmp"} {
+		if err := emptyDir(filepath.Join(tree, dir)); err != nil {
+			return err
+		}
+	}
+	// What systemd-tmpfiles would make at every start, if it could.
+	for _, dir := range []string{"etc/credstore", "etc/credstore.encrypted"} {
+		if err := os.MkdirAll(filepath.Join(tree, dir), 0o700); err != nil {
+			return err
+		}
 	}
 	if err := writeUsers(tree, o.Epoch.Unix()/int64(24*time.Hour/time.Second)); err != nil {
 		return fmt.Errorf("users: %w", err)
@@ -115,6 +128,19 @@ func configure(tree string, o Options) error {
 		return err
 	}
 	return enableUnits(tree)
+}
+
+func emptyDir(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if err := os.RemoveAll(filepath.Join(dir, e.Name())); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func link(tree, name, to string) error {

@@ -45,7 +45,7 @@ func users() []user {
 func groups() map[string]int {
 	return map[string]int{
 		"work": WorkID, "gpio": 910, "i2c": 911, "spi": 912,
-		"systemd-journal": 980, "input": 981, "kvm": 982, "render": 983, "sgx": 984, "clock": 985,
+		"systemd-journal": 980, "input": 981, "netdev": 984, "kvm": 982, "render": 983, "sgx": 985, "clock": 986,
 	}
 }
 
