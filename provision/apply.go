@@ -209,8 +209,12 @@ func wantedBuses(s preseed.Settings) map[string]bool {
 	return wanted
 }
 
+// maxBusTries is how often a file of the boot partition is written and the
+// machine restarted for it, in case the power fails before it is written.
+const maxBusTries = 3
+
 // buses has the firmware switch the header's buses: it reads a file of the boot
-// partition, so what differs takes a restart. One is tried for each wish and
+// partition, so what differs takes a restart. A few are tried for each wish and
 // slot, and none in a trial boot, which a restart would end.
 func (b *boot) buses(ctx context.Context) (restart string) {
 	wanted := wantedBuses(b.store.Settings)
@@ -230,19 +234,26 @@ func (b *boot) buses(ctx context.Context) (restart string) {
 	}
 	include := hardware.Include(wanted)
 	if string(current) == string(include) {
+		if b.store.BusTries > 0 {
+			b.store.BusTries = 0
+			b.save("that the buses are as wanted")
+		}
 		return ""
 	}
 	sum := sha256.Sum256(include)
 	attempt := b.slot()["slot"] + " " + hex.EncodeToString(sum[:])
 	switch {
-	case b.store.Buses == attempt:
+	case b.store.Buses == attempt && b.store.BusTries >= maxBusTries:
 		b.note("farhand.toml buses", preseed.Refused, "the boot partition doesn't keep what was written; the buses are as they were")
 		return ""
 	case !b.durable:
 		b.note("farhand.toml buses", preseed.Refused, "nothing can be kept, so the buses are as they were")
 		return ""
 	}
-	b.store.Buses = attempt
+	if b.store.Buses != attempt {
+		b.store.Buses, b.store.BusTries = attempt, 0
+	}
+	b.store.BusTries++
 	if !b.save("which buses are wanted") {
 		return ""
 	}

@@ -32,10 +32,11 @@ type store struct {
 	// Cloned says that the card came from another board and hasn't been paired
 	// on this one.
 	Cloned bool `json:"cloned,omitempty"`
-	// Buses is for which slot and content the buses' file was last written: it
-	// is tried once, or a board whose firmware takes another file would restart
-	// for ever.
-	Buses string `json:"buses,omitempty"`
+	// Buses is for which slot and content the buses' file was last written, and
+	// BusTries how often it was and still isn't there: a boot partition that
+	// keeps nothing must not have the machine restart for ever.
+	Buses    string `json:"buses,omitempty"`
+	BusTries int    `json:"bus_tries,omitempty"`
 }
 
 type network struct {
@@ -88,10 +89,20 @@ func (st store) effective() preseed.Settings {
 }
 
 // setAside renames a file or directory to one with a number behind it, of which
-// the newest three are kept. One that isn't there is no error.
+// the newest three are kept. One that isn't there, or is an empty directory, is
+// left alone: it was set aside before the power failed.
 func setAside(path string) error {
-	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if info.IsDir() {
+		if entries, err := os.ReadDir(path); err == nil && len(entries) == 0 {
+			return nil
+		}
 	}
 	const keep = 3
 	for n := keep; n >= 1; n-- {
