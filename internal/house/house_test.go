@@ -51,7 +51,7 @@ var layers = map[string][]string{
 	"cmd":               {"*"},
 	"e2e":               {"*"},
 	"lab":               {"*"},
-	"image":             {"config", "systemd"},
+	"image":             {"config", "systemd", "provision/hardware"},
 }
 
 // forbidden is what a package must never reach, not by others either, whatever
