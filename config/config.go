@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/url"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"strings"
 	"time"
@@ -37,6 +38,7 @@ type Config struct {
 	DefaultRoot bool
 
 	ShellEnabled    bool
+	ShellHelper     string // absolute path of a socket; empty: commands run as the daemon's user
 	HardwareEnabled bool
 	// HardwareAllow is nil if not configured: every device.
 	HardwareAllow []string
@@ -52,6 +54,19 @@ type Config struct {
 	Sim              bool
 	Limits           Limits
 	LogLevel         slog.Level
+
+	values map[string]any // by key, as merged
+}
+
+// Changed are the keys that have another value in other, sorted.
+func (c Config) Changed(other Config) []string {
+	var names []string
+	for _, k := range Keys() {
+		if !reflect.DeepEqual(c.values[k.Name], other.values[k.Name]) {
+			names = append(names, k.Name)
+		}
+	}
+	return names
 }
 
 // Printer is the server of a 3D printer.
@@ -93,6 +108,8 @@ func build(k *koanf.Koanf, in Input) (Config, error) {
 
 		PrinterDiscovery: k.Bool("hardware.printer_discovery"),
 		Sim:              k.Bool("sim"),
+
+		values: k.All(),
 	}
 	if k.Exists("hardware.allow") {
 		c.HardwareAllow = append([]string{}, k.Strings("hardware.allow")...)
@@ -184,6 +201,11 @@ func setDirs(k *koanf.Koanf, in Input, c *Config) error {
 	if c.CAFile != "" {
 		if c.CAFile, err = expand(c.CAFile, in.Home); err != nil {
 			return &Error{Key: "tls.ca_file", Reason: err.Error()}
+		}
+	}
+	if helper := k.String("shell.helper"); helper != "" {
+		if c.ShellHelper, err = expand(helper, in.Home); err != nil {
+			return &Error{Key: "shell.helper", Reason: err.Error()}
 		}
 	}
 	if file := k.String("claim_key_file"); file != "" {

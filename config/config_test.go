@@ -216,3 +216,36 @@ func TestDocumentationNamesEveryKey(t *testing.T) {
 		}
 	}
 }
+
+func TestChanged(t *testing.T) {
+	file := "log_level = \"info\"\nroots = [\"/srv/a\"]\n"
+	a, err := Load(input(t, file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	same, err := Load(input(t, file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := a.Changed(same); len(got) != 0 {
+		t.Errorf("nothing changed but %q", got)
+	}
+	b, err := Load(input(t, "log_level = \"debug\"\nroots = [\"/srv/b\"]\n[shell]\nhelper = \"/run/x.sock\"\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"log_level", "roots", "shell.helper"}, a.Changed(b)); diff != "" {
+		t.Error(diff)
+	}
+	if b.ShellHelper != "/run/x.sock" {
+		t.Errorf("shell.helper is %q", b.ShellHelper)
+	}
+}
+
+func TestShellHelperMustBeAbsolute(t *testing.T) {
+	_, err := Load(input(t, "[shell]\nhelper = \"exec.sock\"\n"))
+	var e *Error
+	if !errors.As(err, &e) || e.Key != "shell.helper" {
+		t.Errorf("%v", err)
+	}
+}

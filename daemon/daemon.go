@@ -20,6 +20,7 @@ import (
 	"farhand/daemon/present"
 	"farhand/files"
 	"farhand/identity"
+	"farhand/internal/pulse"
 	"farhand/internal/slack"
 	"farhand/internal/version"
 	"farhand/link"
@@ -40,6 +41,14 @@ type Options struct {
 	Log     *slog.Logger
 	Screen  io.Writer // where a pairing code is shown
 	Environ []string  // as os.Environ
+
+	// Hangups ask for the configuration to be read again; nil: nobody asks. Load
+	// reads it, and Level is what the logger goes by.
+	Hangups <-chan os.Signal
+	Load    func() (config.Config, error)
+	Level   *slog.LevelVar
+
+	progress func() // a step of a start that may take long is done
 }
 
 const (
@@ -64,6 +73,9 @@ type daemon struct {
 	shim     *shim.Shim
 	started  time.Time
 	wake     chan struct{} // resume or login happened
+	loop     *pulse.Loop   // of connect
+	ready    chan struct{} // closed once the service manager was told
+	once     sync.Once     // closes it
 
 	presenter *present.Presenter
 	contact   contact
@@ -76,7 +88,8 @@ type daemon struct {
 	detail       string
 	since        time.Time
 	pairing      *PairingStatus
-	claimRefused string // why the card's claim key let nobody in
+	unapplied    []string // keys whose new values need a restart
+	claimRefused string   // why the card's claim key let nobody in
 	network      network
 	diskBroken   bool                    // the state disk takes nothing
 	endRun       context.CancelCauseFunc // nil: not connected
@@ -85,16 +98,18 @@ type daemon struct {
 // Run runs the daemon until ctx ends (then it returns nil) or it can't go on:
 // *config.Error and *ConfigError (exit status 78), ErrLoginNeeded (77), others (1).
 func Run(ctx context.Context, o Options) error {
-	// Until there is something to watch over, only the process itself can hang.
 	d := &daemon{
 		opts:    o,
 		notify:  systemd.Notifier{Active: getenv(o.Environ, "NOTIFY_SOCKET") != "", Log: o.Log},
 		started: time.Now(),
 		wake:    make(chan struct{}, 1),
 		time:    newTimekeeper(present.InNetwork),
+		loop:    pulse.New("the loop that connects"),
+		ready:   make(chan struct{}),
 		state:   StateStarting,
 		since:   time.Now(),
 	}
+	o.progress = func() { d.notify.Extend(stepTime) }
 	var err error
 	if d.services, err = open(ctx, o); err != nil {
 		return err
@@ -171,7 +186,6 @@ func (d *daemon) run(ctx context.Context) error {
 	defer cancel(nil)
 	d.follow(ctx, &background)
 	background.Go(func() { d.watchDisk(ctx, cancel) })
-	d.notify.Ready("starting")
 	err = d.connect(ctx)
 	if broken, ok := errors.AsType[*diskError](context.Cause(ctx)); ok {
 		return broken
@@ -193,8 +207,9 @@ func (d *daemon) follow(ctx context.Context, background *sync.WaitGroup) {
 	background.Go(func() { d.keepTime(ctx) })
 	d.lookAround()
 	background.Go(func() { d.keepLooking(ctx) })
+	background.Go(func() { d.reloadWhenAsked(ctx) })
 	background.Go(func() {
-		if err := d.notify.Watchdog(ctx, d.alive); err != nil {
+		if err := d.notify.Watchdog(ctx, d.parts()...); err != nil {
 			d.log.Error("watchdog", "error", err)
 		}
 	})
@@ -216,13 +231,6 @@ func (d *daemon) sweep(ctx context.Context) {
 			d.log.Warn("root not closed", "root", path, "error", err)
 		}
 	}
-}
-
-// alive is asked by the watchdog: the parts that everything depends on must
-// answer.
-func (d *daemon) alive(context.Context) error {
-	d.status() // takes every lock of the daemon and of the shim once
-	return nil
 }
 
 func (d *daemon) openAuth() error {
@@ -294,6 +302,7 @@ func (d *daemon) shimConfig() shim.Config {
 
 // connect goes through the states until ctx ends.
 func (d *daemon) connect(ctx context.Context) error {
+	defer d.loop.End()
 	if d.source.HasLogin() {
 		d.presenter.Paired() // the power may have failed before the code was gone from the card
 	}
@@ -323,7 +332,8 @@ func (d *daemon) serve(ctx context.Context) error {
 	d.mu.Lock()
 	d.endRun = end
 	d.mu.Unlock()
-	err := d.shim.Run(run)
+	var err error
+	d.during(func() { err = d.shim.Run(run) })
 	d.mu.Lock()
 	d.endRun = nil
 	d.mu.Unlock()
@@ -361,6 +371,7 @@ func (d *daemon) after(ctx context.Context, err error) error {
 // dropLogin gives up tokens and leases after the owner revoked them, so that
 // pairing starts anew.
 func (d *daemon) dropLogin(ctx context.Context) error {
+	defer d.loop.Busy(diskOverdue)()
 	if d.leases != nil {
 		if _, err := d.leases.EndWhere(ctx, wire.Errorf(wire.CapabilityNotGranted, "access was revoked"), allLeases); err != nil {
 			d.log.Warn("leases not all given back", "error", err)
@@ -374,13 +385,17 @@ func (d *daemon) dropLogin(ctx context.Context) error {
 
 // wait waits for resume, login, the timer or the end; false means the end.
 func (d *daemon) wait(ctx context.Context, timer <-chan time.Time) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-d.wake:
-		return true
-	case <-timer:
-		return true
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-d.wake:
+			return true
+		case <-timer:
+			return true
+		case reply := <-d.loop.Asked():
+			close(reply)
+		}
 	}
 }
 
@@ -395,7 +410,9 @@ func (d *daemon) waitForPlatform(ctx context.Context, h *shim.Halted) error {
 		if !again {
 			return nil
 		}
-		if d.platformAnswers(ctx) {
+		answers := false
+		d.during(func() { answers = d.platformAnswers(ctx) })
+		if answers {
 			return nil
 		}
 	}
@@ -435,20 +452,26 @@ func (d *daemon) pair(ctx context.Context) error {
 		done <- result{t, "", err}
 	}()
 	var r result
-	select {
-	case r = <-done:
-	case <-d.wake: // a login arrived over the local socket
-		cancel()
-		<-done
-		d.setPairing(nil)
-		if d.source.HasLogin() {
-			d.presenter.Paired()
+	for waiting := true; waiting; {
+		select {
+		case r = <-done:
+			waiting = false
+		case <-d.wake: // a login arrived over the local socket
+			cancel()
+			<-done
+			d.setPairing(nil)
+			if d.source.HasLogin() {
+				d.presenter.Paired()
+			}
+			return nil
+		case reply := <-d.loop.Asked():
+			close(reply)
 		}
-		return nil
 	}
 	d.setPairing(nil)
 	switch {
 	case r.err == nil:
+		defer d.loop.Busy(diskOverdue)()
 		if err := d.audit.AppendSync(ctx, audit.Entry{Op: audit.OpPaired, Result: audit.Result{OK: true}}); err != nil {
 			return fmt.Errorf("the pairing can't be recorded: %w", err)
 		}
@@ -563,7 +586,7 @@ func (d *daemon) poke() {
 }
 
 func (d *daemon) warn() {
-	if d.shell != nil {
+	if d.shell != nil && d.helper == nil {
 		d.log.Warn("shell is " + shellWarning())
 	}
 }
@@ -617,7 +640,7 @@ func (d *daemon) setState(s State, detail string) bool {
 	d.mu.Unlock()
 	if changed {
 		d.log.Info("state", "state", string(s), "detail", detail)
-		d.notify.Status(string(s) + ": " + detail)
+		d.tellManager(s, detail)
 		if d.presenter != nil { // not before the start is over
 			d.presenter.Changed()
 		}
@@ -677,7 +700,7 @@ func (d *daemon) status() Status {
 			s.Warnings = append(s.Warnings, fmt.Sprintf("%s devices: %v", p.Type, p.Err))
 		}
 	}
-	if d.shell != nil {
+	if d.shell != nil && d.helper == nil {
 		s.Warnings = append(s.Warnings, "shell is "+shellWarning())
 	}
 	if d.shim != nil {
@@ -693,5 +716,8 @@ func (d *daemon) status() Status {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	s.State, s.Detail, s.Since, s.Pairing = d.state, d.detail, d.since, d.pairing
+	if len(d.unapplied) > 0 {
+		s.Warnings = append(s.Warnings, needsRestart(d.unapplied))
+	}
 	return s
 }

@@ -80,7 +80,7 @@ func Doctor(ctx context.Context, o DoctorOptions) []Finding {
 		findings = append(findings, checkMachine(lookAtMachine())...)
 	}
 	findings = append(findings, checkRoots(o.Config)...)
-	findings = append(findings, checkShell(o.Config))
+	findings = append(findings, checkShell(ctx, o.Config))
 	if err == nil { // what it has, simulated ones and leases included
 		return append(findings, judgeDevices(running.Devices, o.Config)...)
 	}
@@ -281,19 +281,6 @@ func checkRoot(root string, c config.Config, forbidden *files.Forbidden) Finding
 		return Finding{Level: Fail, About: "roots", Found: fmt.Sprintf("%s: %v", root, err), Do: "give the daemon's user access, or take it out of roots"}
 	}
 	return Finding{Level: OK, About: "roots", Found: root}
-}
-
-func checkShell(c config.Config) Finding {
-	if !c.ShellEnabled {
-		return Finding{Level: OK, About: "shell", Found: "off"}
-	}
-	return Finding{Level: Warn, About: "shell", Found: shellWarning(), Do: "run the daemon as a user that owns nothing else, or turn shell.enabled off"}
-}
-
-// shellWarning says what shell means where no helper of another user runs the
-// commands.
-func shellWarning() string {
-	return fmt.Sprintf("on: commands run as the daemon's own user (uid %d) and may do all it may, reading its keys included; roots do not confine them", os.Getuid())
 }
 
 func checkDevices(ctx context.Context, c config.Config) []Finding {

@@ -161,6 +161,7 @@ func (d *daemon) lookAround() {
 func (d *daemon) fullStatus() Status {
 	s := d.status()
 	s.Machine = d.machineStatus()
+	s.Shell = d.shellStatus()
 	if s.Machine.Degraded != "" {
 		s.Warnings = append(s.Warnings, s.Machine.Degraded)
 	}

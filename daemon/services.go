@@ -24,6 +24,7 @@ import (
 	"farhand/internal/version"
 	"farhand/llm"
 	"farhand/shell"
+	"farhand/shell/helper"
 	"farhand/stream"
 	"farhand/wire"
 )
@@ -39,6 +40,7 @@ type services struct {
 	grants    *grant.Store
 	forbidden *files.Forbidden
 	shell     *shell.Service // nil: off
+	helper    *helper.Client // nil: commands run as this process' user
 	llm       *llm.Service   // nil: off
 	registry  *device.Registry
 	leases    *device.Leases     // nil: hardware is off
@@ -91,6 +93,9 @@ func open(ctx context.Context, o Options) (_ *services, err error) {
 	} {
 		if err := step(ctx, o); err != nil {
 			return nil, errors.Join(err, d.recordFailedStart(err))
+		}
+		if o.progress != nil {
+			o.progress()
 		}
 	}
 	caps := []wire.Capability(d.capabilities())
@@ -226,22 +231,6 @@ func (d *services) openGrants(_ context.Context, o Options) error {
 	}
 	d.grants = store
 	d.closers = append(d.closers, store)
-	return nil
-}
-
-func (d *services) openShell(_ context.Context, o Options) error {
-	if !o.Config.ShellEnabled {
-		return nil
-	}
-	runner, err := shell.NewLocal(shell.LocalConfig{Log: o.Log})
-	if err != nil {
-		return fmt.Errorf("shell: %w", err)
-	}
-	d.closers = append(d.closers, runner)
-	d.shell = shell.New(shell.Config{
-		Timeout: o.Config.Limits.CommandTimeout, PerMinute: o.Config.Limits.CommandsPerMinute,
-		Environ: o.Environ, Runner: runner, Log: o.Log,
-	})
 	return nil
 }
 

@@ -50,6 +50,7 @@ type Status struct {
 	Audit        AuditStatus           `json:"audit"`
 	Pairing      *PairingStatus        `json:"pairing,omitempty"`
 	Machine      MachineStatus         `json:"machine"`
+	Shell        string                `json:"shell"` // as whom commands run, in words; "off"
 	// Warnings are conditions the owner should know of, such as commands
 	// running as the daemon's own user.
 	Warnings []string `json:"warnings"`

@@ -33,6 +33,9 @@ func (*Local) Start(context.Context, Spec) (Process, error) {
 	return nil, wire.Errorf(wire.FeatureNotSupported, "commands run on Linux only").With("op", string(wire.TExecuteCommand))
 }
 
+// DefaultLimits are none.
+func DefaultLimits() GroupLimits { return GroupLimits{} }
+
 // Exact implements nothing here.
 func (*Local) Exact() bool { return false }
 

@@ -15,6 +15,17 @@ import (
 // where there are controllers (cgroup-v2, "Memory", "PID"), and their place in
 // the order of victims.
 
+// DefaultLimits are for a machine that has other things to do: half of its memory,
+// and 512 processes.
+func DefaultLimits() GroupLimits {
+	l := GroupLimits{Processes: 512}
+	var info unix.Sysinfo_t
+	if unix.Sysinfo(&info) == nil {
+		l.Memory = int64(uint64(info.Totalram) * uint64(info.Unit) / 2)
+	}
+	return l
+}
+
 // ownLeaf is the cgroup of this process below a delegated one: a cgroup that
 // gives controllers to those below it may hold no process itself (cgroup-v2, "No
 // Internal Process Constraint").

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -52,44 +53,135 @@ func TestNotify(t *testing.T) {
 	}
 }
 
-func TestWatchdogStopsFeedingWhenNotAlive(t *testing.T) {
+func TestReloading(t *testing.T) {
 	c := manager(t)
-	t.Setenv("WATCHDOG_USEC", "40000")
+	n := Notifier{Active: true, Log: slog.New(slog.DiscardHandler)}
+	n.Reloading()
+	got := read(t, c)
+	stamp, ok := strings.CutPrefix(got, "RELOADING=1\nMONOTONIC_USEC=")
+	if _, err := strconv.ParseUint(stamp, 10, 64); !ok || err != nil {
+		t.Errorf("got %q", got)
+	}
+}
+
+// Field case 55: a start that progresses gets the time that it needs.
+func TestExtend(t *testing.T) {
+	c := manager(t)
+	Notifier{Active: true, Log: slog.New(slog.DiscardHandler)}.Extend(90 * time.Second)
+	if got := read(t, c); got != "EXTEND_TIMEOUT_USEC=90000000" {
+		t.Errorf("got %q", got)
+	}
+}
+
+// feeding runs a watchdog with a period of 200 ms; the part hangs once hang is
+// closed.
+func feeding(t *testing.T, alive func(context.Context) error) *net.UnixConn {
+	t.Helper()
+	c := manager(t)
+	t.Setenv("WATCHDOG_USEC", "200000")
 	t.Setenv("WATCHDOG_PID", strconv.Itoa(os.Getpid()))
 	ctx, cancel := context.WithCancel(t.Context())
-	asked := make(chan int, 100)
-	calls := 0
-	alive := func(context.Context) error {
-		calls++
-		asked <- calls
-		if calls > 2 {
-			return errors.New("a loop hangs")
-		}
-		return nil
-	}
 	done := make(chan error, 1)
+	healthy := Part{"healthy", func(context.Context) error { return nil }}
 	go func() {
-		done <- Notifier{Active: true, Log: slog.New(slog.DiscardHandler)}.Watchdog(ctx, alive)
+		done <- Notifier{Active: true, Log: slog.New(slog.DiscardHandler)}.Watchdog(ctx, healthy, Part{"part", alive}, healthy)
 	}()
-	for range 2 {
-		if got := read(t, c); !strings.Contains(got, "WATCHDOG=1") {
-			t.Errorf("got %q", got)
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
 		}
-	}
-	for n := range asked {
-		if n >= 5 { // asked on, but never fed again
-			break
-		}
-	}
-	cancel()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
-	if err := c.SetReadDeadline(time.Now()); err != nil {
+	})
+	return c
+}
+
+// fed says whether the watchdog is fed within two of its periods.
+func fed(t *testing.T, c *net.UnixConn) bool {
+	t.Helper()
+	if err := c.SetReadDeadline(time.Now().Add(400 * time.Millisecond)); err != nil {
 		t.Fatal(err)
 	}
-	if n, err := c.Read(make([]byte, 64)); err == nil {
-		t.Errorf("fed although not alive (%d bytes)", n)
+	b := make([]byte, 64)
+	n, err := c.Read(b)
+	return err == nil && string(b[:n]) == "WATCHDOG=1"
+}
+
+// drain takes what was sent before a part began to hang.
+func drain(t *testing.T, c *net.UnixConn, asked <-chan struct{}) {
+	t.Helper()
+	<-asked
+	if err := c.SetReadDeadline(time.Now().Add(time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		if _, err := c.Read(make([]byte, 64)); err != nil {
+			return
+		}
+	}
+}
+
+// Field case 58: one part that doesn't answer is enough.
+func TestWatchdogStopsFeedingWhenAPartHangs(t *testing.T) {
+	var hang atomic.Bool
+	asked := make(chan struct{}, 100)
+	c := feeding(t, func(ctx context.Context) error {
+		if !hang.Load() {
+			return nil
+		}
+		asked <- struct{}{}
+		<-ctx.Done()
+		return errors.New("doesn't answer")
+	})
+	for range 3 {
+		if !fed(t, c) {
+			t.Error("not fed although all is well")
+		}
+	}
+	hang.Store(true)
+	drain(t, c, asked)
+	if fed(t, c) {
+		t.Error("fed although a part hangs")
+	}
+	hang.Store(false)
+	if !fed(t, c) {
+		t.Error("not fed again although the part is back")
+	}
+}
+
+func TestWatchdogStopsFeedingWhenAPartFails(t *testing.T) {
+	var fail atomic.Bool
+	asked := make(chan struct{}, 1000)
+	c := feeding(t, func(context.Context) error {
+		if !fail.Load() {
+			return nil
+		}
+		asked <- struct{}{}
+		return errors.New("a loop has ended")
+	})
+	if !fed(t, c) {
+		t.Error("not fed although all is well")
+	}
+	fail.Store(true)
+	drain(t, c, asked)
+	if fed(t, c) {
+		t.Error("fed although a part fails")
+	}
+	if n := len(asked); n > 20 {
+		t.Errorf("asked %d times in two periods", n)
+	}
+}
+
+// Field case 53: a process that the manager doesn't watch, such as a child that
+// inherited the environment, feeds nothing.
+func TestAnotherProcessWatchdog(t *testing.T) {
+	c := manager(t)
+	t.Setenv("WATCHDOG_USEC", "40000")
+	t.Setenv("WATCHDOG_PID", strconv.Itoa(os.Getppid()))
+	if err := (Notifier{Active: true, Log: slog.New(slog.DiscardHandler)}).Watchdog(t.Context(), Part{"x", func(context.Context) error { return nil }}); err != nil {
+		t.Error(err)
+	}
+	if fed(t, c) {
+		t.Error("fed another's watchdog")
 	}
 }
 
@@ -97,7 +189,7 @@ func TestNoManagerNoWatchdog(t *testing.T) {
 	t.Setenv("WATCHDOG_USEC", "")
 	n := Notifier{Log: slog.New(slog.DiscardHandler)}
 	n.Ready("x")
-	if err := n.Watchdog(t.Context(), func(context.Context) error { t.Error("asked"); return nil }); err != nil {
+	if err := n.Watchdog(t.Context(), Part{"x", func(context.Context) error { t.Error("asked"); return nil }}); err != nil {
 		t.Error(err)
 	}
 }

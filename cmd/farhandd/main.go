@@ -12,7 +12,12 @@ import (
 
 func main() {
 	signals := []os.Signal{syscall.SIGINT, syscall.SIGTERM}
-	if !signal.Ignored(syscall.SIGHUP) { // as nohup leaves it
+	hangups := make(chan os.Signal, 1)
+	switch {
+	case signal.Ignored(syscall.SIGHUP): // as nohup leaves it
+	case os.Getenv("NOTIFY_SOCKET") != "": // a service manager's word for reading the configuration again
+		signal.Notify(hangups, syscall.SIGHUP)
+	default: // the terminal is gone
 		signals = append(signals, syscall.SIGHUP)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), signals...)
@@ -22,6 +27,7 @@ func main() {
 		stdin:   os.Stdin,
 		stdout:  os.Stdout,
 		stderr:  os.Stderr,
+		hangups: hangups,
 	})
 	stop()
 	os.Exit(code)

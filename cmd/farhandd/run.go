@@ -20,25 +20,35 @@ func (o *options) runCommand() *cobra.Command {
 Without tokens it asks the platform for a pairing code and shows it; approve it
 with 'farhand approve CODE' or on the page that the QR code opens. Where the
 platform offers no device authorisation it exits with status 77 (under systemd it
-stays up and says so): then use 'farhandd login'.`,
+stays up and says so): then use 'farhandd login'.
+
+Under a service manager SIGHUP has the configuration read again: log_level is put to
+use at once, and of every other changed key the log says that it needs a restart.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := o.load(cmd)
 			if err != nil {
 				return err
 			}
+			level := new(slog.LevelVar)
+			level.Set(c.LogLevel)
 			return daemon.Run(cmd.Context(), daemon.Options{
 				Config:  c,
-				Log:     o.logger(c),
+				Log:     o.logTo(level),
 				Screen:  o.stdout,
 				Environ: o.environ,
+				Hangups: o.hangups,
+				Load:    func() (config.Config, error) { return o.load(cmd) },
+				Level:   level,
 			})
 		},
 	}
 }
 
-func (o *options) logger(c config.Config) *slog.Logger {
-	return slog.New(slog.NewTextHandler(o.stderr, &slog.HandlerOptions{Level: c.LogLevel}))
+func (o *options) logger(c config.Config) *slog.Logger { return o.logTo(c.LogLevel) }
+
+func (o *options) logTo(level slog.Leveler) *slog.Logger {
+	return slog.New(slog.NewTextHandler(o.stderr, &slog.HandlerOptions{Level: level}))
 }
 
 func noArgs(_ *cobra.Command, args []string) error {
