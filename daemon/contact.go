@@ -3,11 +3,13 @@ package daemon
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net/http"
 	"sync"
 	"time"
 
 	"farhand/daemon/clock"
+	"farhand/daemon/present"
 	"farhand/link"
 )
 
@@ -85,14 +87,28 @@ const (
 type timekeeper struct {
 	clock     clock.Clock
 	inNetwork func() bool
+	ask       func(context.Context) (time.Time, error) // the pinned platform for the date
+	set       func(context.Context, time.Time) error   // the clock, forward
+	moved     func()                                   // it was
+	log       *slog.Logger
 	doubt     chan struct{} // a certificate isn't valid yet by our clock
 
 	mu     sync.Mutex
 	waited bool
 }
 
-func newTimekeeper(inNetwork func() bool) *timekeeper {
-	return &timekeeper{inNetwork: inNetwork, doubt: make(chan struct{}, 1)}
+// newTimekeeper is the daemon's own.
+func (d *daemon) newTimekeeper() *timekeeper {
+	return &timekeeper{
+		inNetwork: present.InNetwork,
+		ask: func(ctx context.Context) (time.Time, error) {
+			return clock.Ask(ctx, d.config.Platform, d.config.PinSHA256)
+		},
+		set:   func(ctx context.Context, t time.Time) error { return d.presenter.SetClockHint(ctx, t) },
+		moved: func() { d.shim.Wake() },
+		log:   d.opts.Log,
+		doubt: make(chan struct{}, 1),
+	}
 }
 
 // settle waits for the network's time before the first attempt in a network;
@@ -119,16 +135,16 @@ func (k *timekeeper) saw(err error) {
 	}
 }
 
-// keepTime takes hints when they are needed, until ctx ends.
-func (d *daemon) keepTime(ctx context.Context) {
+// keep takes hints when they are needed, until ctx ends.
+func (k *timekeeper) keep(ctx context.Context) {
 	pause := hintPause
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-d.time.doubt:
+		case <-k.doubt:
 		}
-		if d.takeHint(ctx) {
+		if k.takeHint(ctx) {
 			pause = hintPause
 		}
 		timer := time.NewTimer(pause)
@@ -143,23 +159,23 @@ func (d *daemon) keepTime(ctx context.Context) {
 }
 
 // takeHint says whether the clock was moved.
-func (d *daemon) takeHint(ctx context.Context) bool {
-	state := d.time.clock.State()
+func (k *timekeeper) takeHint(ctx context.Context) bool {
+	state := k.clock.State()
 	if state.Trusted() {
-		d.log.Error("the platform's certificate isn't valid yet, and this clock is right", "clock_state", string(state))
+		k.log.Error("the platform's certificate isn't valid yet, and this clock is right", "clock_state", string(state))
 		return false
 	}
-	date, err := clock.Ask(ctx, d.config.Platform, d.config.PinSHA256)
+	date, err := k.ask(ctx)
 	if err == nil {
-		err = d.presenter.SetClockHint(ctx, date)
+		err = k.set(ctx, date)
 	}
 	if err != nil {
 		if ctx.Err() == nil {
-			d.log.Warn("this clock is behind the platform's certificate; waiting for the network's time", "clock_state", string(state), "error", err)
+			k.log.Warn("this clock is behind the platform's certificate; waiting for the network's time", "clock_state", string(state), "error", err)
 		}
 		return false
 	}
-	d.log.Warn("the clock was moved to the date of the pinned platform, until the network's time comes", "date", date.UTC().Format(time.RFC3339))
-	d.shim.Wake()
+	k.log.Warn("the clock was moved to the date of the pinned platform, until the network's time comes", "date", date.UTC().Format(time.RFC3339))
+	k.moved()
 	return true
 }

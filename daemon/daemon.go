@@ -103,12 +103,12 @@ func Run(ctx context.Context, o Options) error {
 		notify:  systemd.Notifier{Active: getenv(o.Environ, "NOTIFY_SOCKET") != "", Log: o.Log},
 		started: time.Now(),
 		wake:    make(chan struct{}, 1),
-		time:    newTimekeeper(present.InNetwork),
 		loop:    pulse.New("the loop that connects"),
 		ready:   make(chan struct{}),
 		state:   StateStarting,
 		since:   time.Now(),
 	}
+	d.time = d.newTimekeeper()
 	o.progress = func() { d.notify.Extend(stepTime) }
 	var err error
 	if d.services, err = open(ctx, o); err != nil {
@@ -204,7 +204,7 @@ func (d *daemon) follow(ctx context.Context, background *sync.WaitGroup) {
 	}
 	background.Go(func() { d.sweep(ctx) })
 	background.Go(func() { slack.Return(ctx) })
-	background.Go(func() { d.keepTime(ctx) })
+	background.Go(func() { d.time.keep(ctx) })
 	d.lookAround()
 	background.Go(func() { d.keepLooking(ctx) })
 	background.Go(func() { d.reloadWhenAsked(ctx) })

@@ -1,0 +1,186 @@
+package daemon
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"farhand/daemon/clock"
+	"farhand/link"
+)
+
+func TestContact(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var c contact
+		if _, tried := c.offline(); tried {
+			t.Error("tried before the first attempt")
+		}
+		down := errors.New("no route to host")
+		for i, step := range []struct {
+			err     error
+			news    bool
+			offline time.Duration // since when, by the test's clock; -1: reached
+		}{
+			{down, true, 0}, {down, false, 0}, {context.Canceled, false, 0},
+			{&link.DialError{Status: 503}, true, -1}, // an answer is an answer
+			{nil, false, -1},
+			{fmt.Errorf("dial: %w", down), true, 5 * time.Minute}, {down, false, 5 * time.Minute},
+		} {
+			began := time.Now().Add(-time.Duration(i) * time.Minute)
+			if news := c.saw(step.err); news != step.news {
+				t.Errorf("step %d: news %v", i, news)
+			}
+			lost, tried := c.offline()
+			if !tried || lost.IsZero() != (step.offline < 0) || !lost.IsZero() && !lost.Equal(began.Add(step.offline)) {
+				t.Errorf("step %d: offline since %s, %v", i, lost, tried)
+			}
+			<-time.After(time.Minute)
+		}
+	})
+}
+
+func TestRequestsAreWatched(t *testing.T) {
+	var seen []string
+	w := watched{
+		next: roundTrip(func(r *http.Request) (*http.Response, error) {
+			seen = append(seen, "asks")
+			if r.URL.Host == "gone" {
+				return nil, io.ErrUnexpectedEOF
+			}
+			return &http.Response{StatusCode: 502, Body: http.NoBody}, nil
+		}),
+		before: func(context.Context) { seen = append(seen, "waits") },
+		saw:    func(err error) { seen = append(seen, fmt.Sprint(err)) },
+	}
+	client := http.Client{Transport: w}
+	if resp, err := client.Get("http://there/"); err != nil || resp.StatusCode != 502 {
+		t.Error(err)
+	}
+	if _, err := client.Get("http://gone/"); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Error(err)
+	}
+	client.CloseIdleConnections()
+	if got := strings.Join(seen, ", "); got != "waits, asks, <nil>, waits, asks, unexpected EOF" {
+		t.Error(got)
+	}
+}
+
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// behind is a clock that stands on the image's date, with systemd-timesyncd at
+// work.
+func behind(t *testing.T) clock.Clock {
+	t.Helper()
+	root := t.TempDir()
+	for name, content := range map[string]string{"run/systemd/timesync/x": "", "run/farhand/slot": "clock=floor\n"} {
+		path := filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return clock.Clock{Root: root, Kernel: func() (bool, error) { return false, nil }}
+}
+
+// TestWaitsForTimeOnce: field case 77, the first certificate is judged after a
+// bounded wait for the network's time; there is none without a network, and no
+// second one.
+func TestWaitsForTimeOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		online := false
+		k := &timekeeper{clock: behind(t), inNetwork: func() bool { return online }}
+		took := func(ctx context.Context) time.Duration {
+			began := time.Now()
+			k.settle(ctx)
+			return time.Since(began)
+		}
+		if d := took(t.Context()); d != 0 {
+			t.Errorf("without a network: %s", d)
+		}
+		online = true
+		given, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if d := took(given); d != time.Second {
+			t.Errorf("given up after a second: %s", d)
+		}
+		if d := took(t.Context()); d != timePatience {
+			t.Errorf("in a network: %s", d)
+		}
+		if d := took(t.Context()); d != 0 {
+			t.Errorf("the second time: %s", d)
+		}
+	})
+}
+
+// TestHintsWithPauses: field case 77, what a certificate from the future leads
+// to, and how often.
+func TestHintsWithPauses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked []time.Duration
+		began := time.Now()
+		answer := errors.New("no answer")
+		moved, set := 0, time.Time{}
+		k := &timekeeper{
+			clock: behind(t), doubt: make(chan struct{}, 1), log: slog.New(slog.DiscardHandler),
+			ask: func(context.Context) (time.Time, error) {
+				asked = append(asked, time.Since(began))
+				return time.Unix(1_800_000_000, 0), answer
+			},
+			set:   func(_ context.Context, at time.Time) error { set = at; return nil },
+			moved: func() { moved++ },
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); k.keep(ctx) }()
+		future := x509.CertificateInvalidError{Reason: x509.Expired, Cert: &x509.Certificate{NotBefore: time.Now().Add(240 * time.Hour)}}
+		doubt := func(during time.Duration) {
+			for end := time.Now().Add(during); time.Now().Before(end); {
+				k.saw(fmt.Errorf("dial: %w", future))
+				<-time.After(time.Second)
+			}
+			synctest.Wait()
+		}
+		k.saw(errors.New("another trouble"))
+		<-time.After(time.Minute)
+		if len(asked) != 0 {
+			t.Fatalf("asked at %v for no reason", asked)
+		}
+		doubt(20 * time.Minute)
+		for i := 1; i < len(asked); i++ {
+			want := min(hintPause<<(i-1), hintPauseMax)
+			if gap := asked[i] - asked[i-1]; gap < want || gap > want+2*time.Second {
+				t.Errorf("attempt %d after %s, want %s", i, gap, want)
+			}
+		}
+		if len(asked) < 4 || moved != 0 {
+			t.Errorf("asked at %v, moved %d times", asked, moved)
+		}
+		answer = nil
+		doubt(11 * time.Minute)
+		if moved == 0 || set.Unix() != 1_800_000_000 {
+			t.Errorf("moved %d times, to %s", moved, set)
+		}
+		// A clock that is right is never moved.
+		moved, k.clock.Kernel = 0, func() (bool, error) { return true, nil }
+		doubt(15 * time.Minute)
+		if moved != 0 {
+			t.Error("a synchronised clock was moved")
+		}
+		cancel()
+		<-done
+	})
+}
