@@ -281,28 +281,34 @@ func credit(seed []byte) error {
 }
 
 // setClock moves a clock that is behind to the latest time that is known to
-// have been: when the image was built, and when the clock was last kept. It says
-// which of them the clock stands on, floor or saved, or rtc if it was ahead of
-// both: then something with a battery has set it.
+// have been. It says what the clock stands on: floor or saved, or rtc if it was
+// ahead of both: then something with a battery has set it.
 func setClock(epoch string, kept ...string) string {
-	var floor time.Time
-	stands := "floor"
-	if s, err := strconv.ParseInt(strings.TrimSpace(epoch), 10, 64); err == nil {
-		floor = time.Unix(s, 0)
-	}
-	for _, name := range kept {
-		if info, err := os.Stat(name); err == nil && info.ModTime().After(floor) {
-			floor, stands = info.ModTime(), "saved"
-		}
-	}
-	if !floor.IsZero() && !time.Now().Before(floor) {
+	latest, stands := floor(epoch, kept...)
+	if !latest.IsZero() && !time.Now().Before(latest) {
 		return "rtc"
 	}
-	tv := unix.NsecToTimeval(floor.UnixNano())
+	tv := unix.NsecToTimeval(latest.UnixNano())
 	if err := unix.Settimeofday(&tv); err != nil {
 		say("the clock: %v", err)
 	}
 	return stands
+}
+
+// floor is the latest time that is known to have been: when the image was built,
+// in seconds, or when the clock was last kept, as the time of a file, and which
+// of them.
+func floor(epoch string, kept ...string) (latest time.Time, stands string) {
+	stands = "floor"
+	if s, err := strconv.ParseInt(strings.TrimSpace(epoch), 10, 64); err == nil {
+		latest = time.Unix(s, 0)
+	}
+	for _, name := range kept {
+		if info, err := os.Stat(name); err == nil && info.ModTime().After(latest) {
+			latest, stands = info.ModTime(), "saved"
+		}
+	}
+	return latest, stands
 }
 
 // store writes a file so that it is there whole or not at all.

@@ -1,0 +1,165 @@
+package main
+
+import (
+	"bytes"
+	"encoding/binary"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"farhand/internal/testenv"
+)
+
+func TestSlot(t *testing.T) {
+	for name, c := range map[string]struct {
+		partition uint32
+		want      slot
+	}{
+		"a":         {2, slot{Name: "a", System: 5, Boot: 2, Source: "bootloader", Mode: 1}},
+		"b":         {3, slot{Name: "b", System: 6, Boot: 3, Source: "bootloader", Mode: 1}},
+		"says none": {0, slot{Name: "a", System: 5, Boot: 2, Source: "default", Mode: 1}},
+		"another's": {7, slot{Name: "a", System: 5, Boot: 2, Source: "default", Mode: 1}},
+	} {
+		tree := t.TempDir()
+		dir := filepath.Join(tree, "chosen/bootloader")
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		for file, n := range map[string]uint32{"partition": c.partition, "boot-mode": modeSD} {
+			if err := os.WriteFile(filepath.Join(dir, file), binary.BigEndian.AppendUint32(nil, n), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := readSlot(tree); got != c.want {
+			t.Errorf("%s: %+v, want %+v", name, got, c.want)
+		}
+	}
+	if got := readSlot(t.TempDir()); got.Name != "a" || got.Source != "default" {
+		t.Errorf("no device tree: %+v", got)
+	}
+}
+
+func TestPartitionNames(t *testing.T) {
+	for disk, want := range map[string]string{"/dev/mmcblk0": "/dev/mmcblk0p7", "/dev/nvme0n1": "/dev/nvme0n1p7", "/dev/sda": "/dev/sda7", "/dev/vda": "/dev/vda7"} {
+		if got := partition(disk, 7); got != want {
+			t.Errorf("%s is %s", want, got)
+		}
+	}
+	if order("sda", modeUSB) >= order("mmcblk0", modeUSB) || order("mmcblk0", 0) >= order("sda", 0) {
+		t.Error("the disk that the firmware started from comes second")
+	}
+}
+
+// The data file system is made on what the image has, finished where it was
+// begun, mended where it was made, and never put over anything else.
+func TestPrepare(t *testing.T) {
+	_, err := exec.LookPath("/usr/sbin/mke2fs")
+	testenv.Need(t, "e2fsprogs", err == nil, "no mke2fs")
+	device := filepath.Join(t.TempDir(), "data")
+	blank := func() {
+		t.Helper()
+		if err := os.WriteFile(device, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Truncate(device, 64<<20); err != nil {
+			t.Fatal(err)
+		}
+	}
+	patch := func(at int64, b []byte) {
+		t.Helper()
+		f, err := os.OpenFile(device, os.O_RDWR, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		if _, err := f.WriteAt(b, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	head := func() []byte {
+		t.Helper()
+		b, err := os.ReadFile(device)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b[:lookAt]
+	}
+	uuid := func() string { return string(head()[superblock+104 : superblock+120]) }
+
+	blank()
+	if err := prepare(device); err != nil {
+		t.Fatal(err)
+	}
+	if label := head()[labelAt : labelAt+8]; string(label) != "fardata\x00" {
+		t.Errorf("it is called %q", label)
+	}
+	made := uuid()
+	if err := prepare(device); err != nil || uuid() != made {
+		t.Errorf("the second start makes another: %v", err)
+	}
+	// The power went before it had its name.
+	if err := run("/usr/sbin/tune2fs", "-L", "farnew", device); err != nil {
+		t.Fatal(err)
+	}
+	if err := prepare(device); err != nil || uuid() == made {
+		t.Errorf("what was begun isn't made anew: %v", err)
+	}
+	// A superblock that is gone: the copies bring it back.
+	made = uuid()
+	patch(superblock, make([]byte, 1024))
+	patch(0, []byte("not blank"))
+	if err := prepare(device); err != nil {
+		t.Errorf("a damaged one isn't mended: %v", err)
+	}
+	if uuid() != made {
+		t.Error("a damaged one is replaced")
+	}
+	// Something else altogether.
+	blank()
+	other := bytes.Repeat([]byte("somebody's "), 9000)
+	patch(0, other)
+	if err := prepare(device); err == nil {
+		t.Error("what isn't ours is taken for ours")
+	}
+	if !bytes.Equal(head(), other[:lookAt]) {
+		t.Error("what isn't ours is written over")
+	}
+}
+
+func TestStore(t *testing.T) {
+	at := filepath.Join(t.TempDir(), "x")
+	if err := store(at, []byte("1"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(at+".new", []byte("half of what was to come"), 0o600); err != nil { // a power cut's
+		t.Fatal(err)
+	}
+	if err := store(at, []byte("2"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := os.ReadFile(at); err != nil || string(b) != "2" {
+		t.Errorf("%q, %v", b, err)
+	}
+}
+
+func TestFloor(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "clock")
+	if err := os.WriteFile(name, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	kept := time.Unix(1800000000, 0)
+	if err := os.Chtimes(name, kept, kept); err != nil {
+		t.Fatal(err)
+	}
+	if got, stands := floor("1790000000\n", name, name+".none"); !got.Equal(kept) || stands != "saved" {
+		t.Errorf("the clock begins at %v (%s), it stood at %v", got, stands, kept)
+	}
+	if got, stands := floor("1900000000", name); got.Unix() != 1900000000 || stands != "floor" {
+		t.Errorf("the clock begins at %v (%s), before the image was built", got, stands)
+	}
+	if got, _ := floor("?", name+".none"); !got.IsZero() {
+		t.Errorf("of nothing it begins at %v", got)
+	}
+}
