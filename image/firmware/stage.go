@@ -4,14 +4,16 @@
 package firmware
 
 import (
+	"bytes"
 	"compress/gzip"
 	"context"
+	"embed"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"farhand/provision/hardware"
@@ -23,69 +25,87 @@ type Options struct {
 	Initrd  string
 	Out     string // gets boot/ and autoboot/
 	Version string
-	Epoch   time.Time
+	Epoch   time.Time // of every file
 }
 
-const config = `# What is on this partition is replaced as a whole by an update. The buses of
-# the header are switched in farhand.toml; farhand-hw.txt follows that.
-arm_64bit=1
-kernel=kernel8.img
-initramfs initrd.img followkernel
-upstream_kernel=1
-enable_uart=1
-disable_splash=1
-include farhand-hw.txt
-`
+// files are those with a fixed text. cmdline.txt names no console: the kernel
+// takes the screen, and the serial port that the board's device tree says; a name
+// would be another port's on another board.
+//
+//go:embed files
+var files embed.FS
 
-// No console is named: the kernel takes the screen, and the serial port that
-// the board's device tree says.
-const cmdline = "8250.nr_uarts=4 panic=10 quiet loglevel=4 systemd.show_status=0 consoleblank=0 vt.global_cursor_default=0\n"
-
-const autoboot = "[all]\ntryboot_a_b=1\nboot_partition=2\n[tryboot]\nboot_partition=3\n"
-
-// Stage writes Out/boot and Out/autoboot.
+// Stage writes Out/boot, the content of both boot partitions, and Out/autoboot,
+// that of the first partition. It needs dtc and fdtoverlay of Debian's
+// device-tree-compiler.
 func Stage(ctx context.Context, o Options) error {
 	boot, auto := filepath.Join(o.Out, "boot"), filepath.Join(o.Out, "autoboot")
-	for _, dir := range []string{boot, auto, filepath.Join(boot, "overlays")} {
+	over := filepath.Join(boot, "overlays")
+	for _, dir := range []string{over, auto} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return err
 		}
 	}
-	for name, text := range map[string]string{
-		filepath.Join(boot, "config.txt"): config, filepath.Join(boot, "tryboot.txt"): config, filepath.Join(boot, "cmdline.txt"): cmdline,
-		filepath.Join(boot, "farhand-hw.txt"): string(hardware.Include(hardware.Defaults())), filepath.Join(auto, "autoboot.txt"): autoboot,
-	} {
-		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
-			return err
-		}
+	if err := putTexts(boot, auto, o.Version); err != nil {
+		return err
 	}
-	if err := compress(filepath.Join(o.Boot, "vmlinuz"), filepath.Join(boot, "kernel8.img")); err != nil {
+	if err := compile(ctx, over); err != nil {
+		return err
+	}
+	if err := putTrees(ctx, filepath.Join(o.Boot, "dtb/broadcom"), boot, over); err != nil {
+		return err
+	}
+	if err := putFirmware(filepath.Join(o.Boot, "raspi-firmware"), boot, auto); err != nil {
 		return err
 	}
 	if err := copyFile(o.Initrd, filepath.Join(boot, "initrd.img")); err != nil {
 		return err
 	}
+	if err := compress(filepath.Join(o.Boot, "vmlinuz"), filepath.Join(boot, "kernel8.img")); err != nil {
+		return err
+	}
+	return settle(o.Out, o.Epoch)
+}
+
+func putTexts(boot, auto, version string) error {
+	text := func(name string) []byte {
+		b, _ := files.ReadFile("files/" + name) // a name that is missing makes an empty file, which the test sees
+		return b
+	}
+	buses := bytes.NewBuffer(text("autoboot/farhand.toml"))
+	for _, b := range hardware.Buses() {
+		fmt.Fprintf(buses, "# %-5s = %-5t  # %s\n", b.Name, b.Default, b.Doc)
+	}
+	for name, content := range map[string][]byte{
+		filepath.Join(boot, "config.txt"): text("boot/config.txt"),
+		// What an old bootloader reads in a trial, whichever slot it tries (field
+		// case 60).
+		filepath.Join(boot, "tryboot.txt"):        text("boot/config.txt"),
+		filepath.Join(boot, "cmdline.txt"):        text("boot/cmdline.txt"),
+		filepath.Join(boot, hardware.IncludeFile): hardware.Include(hardware.Defaults()),
+		filepath.Join(auto, "autoboot.txt"):       text("autoboot/autoboot.txt"),
+		filepath.Join(auto, "README.TXT"):         bytes.Replace(text("autoboot/README.TXT"), []byte("VERSION"), []byte(version), 1),
+		filepath.Join(auto, "farhand.toml"):       buses.Bytes(),
+	} {
+		if err := os.WriteFile(name, content, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// putFirmware copies what starts the boards up to a Pi 4. A start*.elf and its
+// fixup*.dat are a pair. The first partition gets bootcode.bin alone, which a Pi
+// 3's mask ROM reads there; with a start.elf the firmware would take it for a
+// partition to boot from (field case 66). Updates of a bootloader's EEPROM, which
+// stop a board that finds them on a boot partition (field case 61), aren't there.
+func putFirmware(from, boot, auto string) error {
 	for _, name := range []string{"start.elf", "fixup.dat", "start4.elf", "fixup4.dat"} {
-		if err := copyFile(filepath.Join(o.Boot, "raspi-firmware", name), filepath.Join(boot, name)); err != nil {
+		if err := copyFile(filepath.Join(from, name), filepath.Join(boot, name)); err != nil {
 			return err
 		}
 	}
-	if err := copyFile(filepath.Join(o.Boot, "raspi-firmware/bootcode.bin"), filepath.Join(auto, "bootcode.bin")); err != nil {
-		return err
-	}
-	trees, err := filepath.Glob(filepath.Join(o.Boot, "dtb/broadcom/bcm2*-rpi-*.dtb"))
-	if err != nil {
-		return err
-	}
-	for _, t := range trees {
-		if strings.Contains(t, "rpi-2-b") {
-			continue
-		}
-		if err := copyFile(t, filepath.Join(boot, filepath.Base(t))); err != nil {
-			return err
-		}
-	}
-	return ctx.Err()
+	return copyFile(filepath.Join(from, "bootcode.bin"), filepath.Join(auto, "bootcode.bin"))
 }
 
 func copyFile(from, to string) error {
@@ -96,7 +116,8 @@ func copyFile(from, to string) error {
 	return os.WriteFile(to, b, 0o644)
 }
 
-// compress makes a kernel that the firmware unpacks itself.
+// compress makes a kernel that the firmware unpacks itself. The header has
+// neither a name nor a time.
 func compress(from, to string) error {
 	in, err := os.Open(from)
 	if err != nil {
@@ -107,10 +128,24 @@ func compress(from, to string) error {
 	if err != nil {
 		return err
 	}
+	defer out.Close()
 	z, err := gzip.NewWriterLevel(out, 6)
 	if err != nil {
-		return fmt.Errorf("compressing %s: %w", from, err)
+		return err
 	}
 	_, err = io.Copy(z, in)
-	return errors.Join(err, z.Close(), out.Close())
+	if err := errors.Join(err, z.Close(), out.Close()); err != nil {
+		return fmt.Errorf("compressing %s: %w", from, err)
+	}
+	return nil
+}
+
+// settle gives every file the same time.
+func settle(dir string, epoch time.Time) error {
+	return filepath.WalkDir(dir, func(name string, _ fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		return os.Chtimes(name, epoch, epoch)
+	})
 }

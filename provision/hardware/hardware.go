@@ -2,8 +2,8 @@
 // which device tree overlays of the image switch them on: the content of the
 // include file that the firmware reads from the boot partition.
 //
-// The kernel's own device trees carry no symbols and almost no overlays, so each
-// overlay names its nodes by path, and there is one for each family of SoC.
+// The kernel comes with almost no overlays of its own. Nodes and pins differ
+// between the families of SoCs, so there is an overlay for each.
 package hardware
 
 import (
