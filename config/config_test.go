@@ -249,3 +249,33 @@ func TestShellHelperMustBeAbsolute(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+func TestTextReadsBack(t *testing.T) {
+	flags := map[string]string{
+		"platform_url": "https://relay.example.org", "roots": `["/srv/a,b","/srv/\"c\""]`, "shell.enabled": "true", "state_dir": "/var/lib/farhand",
+		"hardware.lease_idle_seconds": "2.5", "limits.max_concurrent": "7", "hardware.allow": "gpio:*;lines=GPIO17", "display_name": "<bench> ü",
+	}
+	text, err := Text(flags)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := input(t, "")
+	in.Flags = flags
+	want, err := Load(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := Load(input(t, text))
+	if err != nil {
+		t.Fatalf("%v:\n%s", err, text)
+	}
+	if changed := want.Changed(got); len(changed) != 0 {
+		t.Errorf("%q differ:\n%s", changed, text)
+	}
+	if _, err := Text(map[string]string{"rots": "/srv"}); err == nil || !strings.Contains(err.Error(), "roots") {
+		t.Errorf("%v", err)
+	}
+	if _, err := Text(map[string]string{"limits.max_concurrent": "many"}); err == nil {
+		t.Error("written")
+	}
+}

@@ -80,11 +80,19 @@ func Doctor(ctx context.Context, o DoctorOptions) []Finding {
 		findings = append(findings, checkMachine(lookAtMachine())...)
 	}
 	findings = append(findings, checkRoots(o.Config)...)
-	findings = append(findings, checkShell(ctx, o.Config))
+	findings = append(findings, checkShell(o.Config, answered(running, err)))
 	if err == nil { // what it has, simulated ones and leases included
 		return append(findings, judgeDevices(running.Devices, o.Config)...)
 	}
 	return append(findings, checkDevices(ctx, o.Config)...)
+}
+
+// answered is nil if no daemon did.
+func answered(s Status, err error) *Status {
+	if err != nil {
+		return nil
+	}
+	return &s
 }
 
 func checkConfig(c config.Config) Finding {
@@ -199,8 +207,13 @@ func checkMachine(m MachineStatus) []Finding {
 	add := func(level Level, about, found, do string) {
 		out = append(out, Finding{Level: level, About: about, Found: found, Do: do})
 	}
-	if s := m.ClockState; !s.Trusted() {
-		add(Warn, "clock", "stands on: "+string(s), "let NTP through (UDP port 123), or name a server: timedatectl; until then certificates may seem not to be valid yet")
+	switch s := m.ClockState; s {
+	case clock.Synchronised, clock.RTC:
+		add(OK, "time", string(s), "")
+	case clock.Unsynchronised:
+		add(Info, "time", "nobody says that the clock is kept right", "")
+	default:
+		add(Warn, "time", "the clock stands on: "+string(s), "let NTP through (UDP port 123), or name a server: timedatectl; until then certificates may seem not to be valid yet")
 	}
 	switch {
 	case m.WeakPower:

@@ -63,49 +63,51 @@ func shellWarning() string {
 const helperPatience = 3 * time.Second
 
 // shellStatus says as whom commands run.
-func (d *services) shellStatus() string {
+func (d *services) shellStatus() ShellStatus {
 	switch {
 	case d.shell == nil:
-		return "off"
+		return ShellStatus{Words: "off"}
 	case d.helper == nil:
-		return shellWarning()
+		return ShellStatus{On: true, Words: shellWarning()}
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), helperPatience)
 	defer cancel()
 	i, err := d.helper.Info(ctx)
 	if err != nil {
-		return "on, but nothing runs: " + err.Error()
+		return ShellStatus{On: true, Apart: true, Fault: err.Error(), Words: "on, but no command runs: " + err.Error()}
 	}
 	return helperRuns(i)
 }
 
 // helperRuns says as whom a helper runs commands, and what that is worth.
-func helperRuns(i helper.Info) string {
+func helperRuns(i helper.Info) ShellStatus {
 	if i.UID == os.Getuid() {
-		return "through a helper of the same user: " + shellWarning()
+		return ShellStatus{On: true, Words: "through a helper of the same user: " + shellWarning()}
 	}
 	words := fmt.Sprintf("on: commands run as %s (uid %d), not as the daemon", i.User, i.UID)
 	if !i.Exact {
 		words += "; without a delegated cgroup one that daemonises itself may outlive its end"
 	}
-	return words
+	return ShellStatus{On: true, Apart: true, Words: words}
 }
 
-func checkShell(ctx context.Context, c config.Config) Finding {
+// checkShell asks the running daemon, if there is one: what it was started with may
+// say more than the configuration does.
+func checkShell(c config.Config, running *Status) Finding {
+	s := ShellStatus{On: c.ShellEnabled, Apart: c.ShellHelper != "", Words: "off"}
 	switch {
-	case !c.ShellEnabled:
-		return Finding{Level: OK, About: "shell", Found: "off"}
-	case c.ShellHelper == "":
-		return Finding{Level: Warn, About: "shell", Found: shellWarning(), Do: "have commands run as another user (farhandd install --helper), or turn shell.enabled off"}
+	case running != nil:
+		s = running.Shell
+	case s.Apart:
+		s.Words = "on: commands run through the helper at " + c.ShellHelper
+	case s.On:
+		s.Words = shellWarning()
 	}
-	ctx, cancel := context.WithTimeout(ctx, helperPatience)
-	defer cancel()
-	i, err := helper.NewClient(c.ShellHelper).Info(ctx)
 	switch {
-	case err != nil:
-		return Finding{Level: Fail, About: "shell", Found: err.Error(), Do: "run the doctor as the daemon's user, and look at: systemctl status farhand-exec.service"}
-	case i.UID == os.Getuid():
-		return Finding{Level: Warn, About: "shell", Found: helperRuns(i), Do: "run the helper as a user of its own"}
+	case s.Fault == "" && (s.Apart || !s.On):
+		return Finding{Level: OK, About: "shell", Found: s.Words}
+	case s.Fault != "":
+		return Finding{Level: Fail, About: "shell", Found: s.Words, Do: "look at: systemctl status farhand-exec.service"}
 	}
-	return Finding{Level: OK, About: "shell", Found: helperRuns(i)}
+	return Finding{Level: Warn, About: "shell", Found: s.Words, Do: "have commands run as another user (farhandd install --helper), or turn shell.enabled off"}
 }

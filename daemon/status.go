@@ -50,7 +50,7 @@ type Status struct {
 	Audit        AuditStatus           `json:"audit"`
 	Pairing      *PairingStatus        `json:"pairing,omitempty"`
 	Machine      MachineStatus         `json:"machine"`
-	Shell        string                `json:"shell"` // as whom commands run, in words; "off"
+	Shell        ShellStatus           `json:"shell"`
 	// Warnings are conditions the owner should know of, such as commands
 	// running as the daemon's own user.
 	Warnings []string `json:"warnings"`
@@ -92,6 +92,14 @@ func (m *MachineStatus) setBoot(b board.Boot) {
 	if b.Slot != "" {
 		m.Updatable, m.NotUpdatable = b.Updatable()
 	}
+}
+
+// ShellStatus says as whom commands run.
+type ShellStatus struct {
+	On    bool   `json:"on"`
+	Apart bool   `json:"apart"`           // as another user than the daemon's
+	Fault string `json:"fault,omitempty"` // why none runs although it is on
+	Words string `json:"words"`
 }
 
 // SessionStatus is one live data session.

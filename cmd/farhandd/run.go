@@ -73,7 +73,7 @@ address you paste back here. --tokens FILE stores tokens obtained elsewhere:
 			if err != nil {
 				return err
 			}
-			login := daemon.LoginOptions{Config: c, Log: o.logger(c), Screen: o.stdout, Input: o.stdin, Environ: o.environ, Local: o.socket(c)}
+			login := daemon.LoginOptions{Config: c, Log: o.logger(c), Screen: o.stdout, Input: o.stdin, Environ: o.environ, Local: o.socket(cmd.Context(), c)}
 			if tokens != "" {
 				if login.Tokens, err = readTokens(tokens, o); err != nil {
 					return err
@@ -109,7 +109,7 @@ func (o *options) logoutCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return daemon.Logout(cmd.Context(), daemon.LoginOptions{Config: c, Log: o.logger(c), Screen: o.stdout, Environ: o.environ, Local: o.socket(c)})
+			return daemon.Logout(cmd.Context(), daemon.LoginOptions{Config: c, Log: o.logger(c), Screen: o.stdout, Environ: o.environ, Local: o.socket(cmd.Context(), c)})
 		},
 	}
 }
@@ -124,7 +124,7 @@ func (o *options) resumeCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := o.socket(c).Resume(cmd.Context()); err != nil {
+			if err := o.socket(cmd.Context(), c).Resume(cmd.Context()); err != nil {
 				return err
 			}
 			_, err = fmt.Fprintln(o.stdout, "The daemon connects if it was halted; farhandd status shows how it goes.")

@@ -39,7 +39,7 @@ Exit status 0 if it answers, whatever its state, 1 if it doesn't run.`,
 			if err != nil {
 				return err
 			}
-			s, err := o.socket(c).Status(cmd.Context())
+			s, err := o.socket(cmd.Context(), c).Status(cmd.Context())
 			if errors.Is(err, daemon.ErrNotRunning) {
 				return fmt.Errorf("%w; start it with: %s run", err, o.self())
 			}
@@ -83,6 +83,7 @@ func printStatus(out io.Writer, s daemon.Status) error {
 		capabilities[i] = string(c)
 	}
 	row("capabilities", "%s", strings.Join(capabilities, ", "))
+	row("shell", "%s", s.Shell.Words)
 	row("sessions", "%d", len(s.Sessions))
 	for _, session := range s.Sessions {
 		row("", "%s in %s", session.ID, session.Root)
@@ -160,7 +161,7 @@ configuration can't be used.`,
 			if err != nil {
 				return err
 			}
-			findings := daemon.Doctor(cmd.Context(), daemon.DoctorOptions{Config: c, Environ: o.environ, Local: o.socket(c), Command: o.self()})
+			findings := daemon.Doctor(cmd.Context(), daemon.DoctorOptions{Config: c, Environ: o.environ, Local: o.socket(cmd.Context(), c), Command: o.self()})
 			if o.json {
 				err = o.printJSON(map[string]any{"findings": findings})
 			} else {

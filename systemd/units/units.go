@@ -50,6 +50,8 @@ type Options struct {
 	Appliance bool
 	// Helper has commands run as operator.
 	Helper bool
+	// User is for a service of one user, which has neither of the above.
+	User bool
 }
 
 // Files are the units for a machine, sorted by path.
@@ -66,6 +68,10 @@ func Files(o Options) ([]File, error) {
 	names := map[string]string{
 		Daemon:          Daemon,
 		"farhand.slice": "farhand.slice",
+	}
+	if o.User {
+		names = map[string]string{Daemon: "farhandd-user.service"}
+		o.Helper, o.Appliance = false, false
 	}
 	if o.Helper || o.Appliance {
 		for _, name := range []string{Exec, ExecSocket, "operator.slice"} {
@@ -94,6 +100,9 @@ func Files(o Options) ([]File, error) {
 // Enabled are the units of Files that are to be enabled, in the order in which
 // they are to be started.
 func (o Options) Enabled() []string {
+	if o.User {
+		return []string{Daemon}
+	}
 	var all []string
 	if o.Appliance {
 		all = append(all, Provision, ProvisionSocket)
@@ -121,6 +130,28 @@ func SudoDropIn() (File, error) {
 	content, err := text("farhand-exec-sudo.conf")
 	return File{Path: Exec + ".d/sudo.conf", Content: content}, err
 }
+
+// RootsDropIn lets the daemon write to directories beside its own, as a drop-in of
+// its unit below Dir. The paths must be absolute.
+func RootsDropIn(o Options, roots []string) (File, error) {
+	if o.Dir == "" {
+		o.Dir = "usr/lib/systemd/system"
+	}
+	var b strings.Builder
+	b.WriteString("# The roots of farhandd.toml.\n\n[Service]\n")
+	for _, root := range roots {
+		if !path.IsAbs(root) || strings.ContainsAny(root, "\n\x00") {
+			return File{}, fmt.Errorf("root %q is no absolute path", root)
+		}
+		// systemd.syntax(7): quotes for spaces, %% for a per cent sign.
+		quoted := strings.NewReplacer(`\`, `\\`, `"`, `\"`, "%", "%%").Replace("-" + root)
+		fmt.Fprintf(&b, "ReadWritePaths=\"%s\"\n", quoted)
+	}
+	return File{Path: path.Join(o.Dir, Daemon+".d", "roots.conf"), Content: b.String()}, nil
+}
+
+// UdevRules say which group may use which kind of device.
+func UdevRules() (string, error) { return text("udev.rules") }
 
 // Sysusers is what systemd-sysusers(8) makes on an ordinary machine; the
 // appliance has fixed users.

@@ -20,6 +20,7 @@ var variants = []struct {
 	{"plain", Options{}},
 	{"helper", Options{Helper: true}},
 	{"appliance", Options{Appliance: true}},
+	{"user", Options{User: true}},
 }
 
 // analyze is the systemd-analyze of this machine, and its version.
@@ -71,7 +72,7 @@ func TestUnitsAreValid(t *testing.T) {
 		t.Run(v.name, func(t *testing.T) {
 			v.o.Version = version
 			root := tree(t, v.o)
-			for _, unit := range append(v.o.Enabled(), "farhand.slice") {
+			for _, unit := range v.o.Enabled() {
 				cmd := exec.CommandContext(t.Context(), "systemd-analyze", "verify", "--root", root, "--man=no", "--recursive-errors=no", unit)
 				cmd.Env = append(os.Environ(), "SYSTEMD_LOG_LEVEL=warning")
 				out, err := cmd.CombinedOutput()
@@ -114,6 +115,9 @@ var exposure = regexp.MustCompile(`exposure level for farhandd\.service: ([0-9.]
 func TestExposure(t *testing.T) {
 	version := analyze(t)
 	for _, v := range variants {
+		if v.o.User {
+			continue // a user's service is as exposed as the user
+		}
 		v.o.Version = version
 		out, err := exec.CommandContext(t.Context(), "systemd-analyze", "security", "--offline=yes", "--root", tree(t, v.o), Daemon).CombinedOutput()
 		found := exposure.FindSubmatch(out)
@@ -163,9 +167,12 @@ func TestTheDaemonAlwaysComesBack(t *testing.T) {
 		got := unit(t, v.o, Daemon)
 		for key, want := range map[string]string{
 			"Type": "notify-reload", "WatchdogSec": "10", "Restart": "always", "StartLimitIntervalSec": "0",
-			"RestartPreventExitStatus": "78", "NotifyAccess": "main", "OOMScoreAdjust": "-900", "OOMPolicy": "continue",
-			"NoNewPrivileges": "yes", "User": "farhand",
+			"RestartPreventExitStatus": "78", "NotifyAccess": "main", "OOMPolicy": "continue",
+			"OOMScoreAdjust": "-900", "NoNewPrivileges": "yes", "User": "farhand",
 		} {
+			if v.o.User && (key == "OOMScoreAdjust" || key == "NoNewPrivileges" || key == "User") {
+				continue
+			}
 			if got[key] != want {
 				t.Errorf("%s: %s=%s, want %s", v.name, key, got[key], want)
 			}
@@ -242,7 +249,11 @@ func TestNoFileIsForgotten(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all += sudo.Content + users + temporary
+	rules, err := UdevRules()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all += sudo.Content + users + temporary + rules
 	entries, err := files.ReadDir("files")
 	if err != nil {
 		t.Fatal(err)
@@ -251,6 +262,37 @@ func TestNoFileIsForgotten(t *testing.T) {
 		content, err := text(e.Name())
 		if err != nil || !strings.Contains(all, content) {
 			t.Errorf("%s is in no variant (%v)", e.Name(), err)
+		}
+	}
+}
+
+// The appliance has the same rules.
+func TestUdevRulesAreTheImages(t *testing.T) {
+	rules, err := UdevRules()
+	if err != nil {
+		t.Fatal(err)
+	}
+	image, err := os.ReadFile("../../image/root/files/etc/udev/rules.d/60-farhand.rules")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rules != string(image) {
+		t.Error("files/udev.rules and the image's 60-farhand.rules differ")
+	}
+}
+
+func TestRoots(t *testing.T) {
+	f, err := RootsDropIn(Options{Dir: "etc/systemd/system"}, []string{"/srv/farhand", `/srv/a "b" 5%`})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f.Path != "etc/systemd/system/farhandd.service.d/roots.conf" ||
+		!strings.HasSuffix(f.Content, "[Service]\nReadWritePaths=\"-/srv/farhand\"\nReadWritePaths=\"-/srv/a \\\"b\\\" 5%%\"\n") {
+		t.Errorf("%s: %s", f.Path, f.Content)
+	}
+	for _, bad := range []string{"", "srv", "/srv\nUser=root"} {
+		if _, err := RootsDropIn(Options{}, []string{bad}); err == nil {
+			t.Errorf("%q was taken", bad)
 		}
 	}
 }
