@@ -2,6 +2,7 @@ package root
 
 import (
 	"embed"
+	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -38,6 +39,7 @@ func links() map[string]string {
 		"usr/bin/pager":                      "less",
 		"etc/localtime":                      "/run/farhand/localtime",
 		"etc/resolv.conf":                    "/run/systemd/resolve/stub-resolv.conf",
+		"etc/vconsole.conf":                  "default/keyboard",
 		"etc/default/locale":                 "../locale.conf",
 		"etc/iwd/main.conf":                  "/run/farhand/iwd/main.conf",
 		"etc/mtab":                           "../proc/self/mounts",
@@ -96,7 +98,7 @@ func configure(tree string, o Options) error {
 	}
 	// What systemd-tmpfiles would make at every start, if it could.
 	for _, dir := range []string{"etc/credstore", "etc/credstore.encrypted"} {
-		if err := os.MkdirAll(filepath.Join(tree, dir), 0o700); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Join(tree, dir), 0o700), os.Chmod(filepath.Join(tree, dir), 0o700)); err != nil {
 			return err
 		}
 	}
