@@ -25,8 +25,9 @@ func TestDoctorOnTheMachine(t *testing.T) {
 		level   Level // empty: nothing is said
 		words   string
 	}{
-		{MachineStatus{ClockState: clock.Floor}, "clock", Warn, "floor"},
-		{MachineStatus{ClockState: clock.Synchronised}, "clock", "", ""},
+		{MachineStatus{ClockState: clock.Floor}, "time", Warn, "floor"},
+		{MachineStatus{ClockState: clock.Synchronised}, "time", OK, "synchronised"},
+		{MachineStatus{ClockState: clock.Unsynchronised}, "time", Info, "nobody"},
 		{MachineStatus{Power: "under-voltage", WeakPower: true}, "power", Warn, "under-voltage"},
 		{MachineStatus{Power: "ok now; since the start: under-voltage"}, "power", Info, "since the start"},
 		{MachineStatus{Power: "ok"}, "power", OK, "ok"},

@@ -26,6 +26,9 @@ const (
 	Saved        State = "saved"        // not before the time that was saved last
 	Floor        State = "floor"        // not before the image was built
 	Unset        State = "unset"        // nothing at all: 1970
+	// Unsynchronised is a clock that somebody set who doesn't say so, as on
+	// machines that aren't appliances.
+	Unsynchronised State = "unsynchronised"
 )
 
 // Trusted says whether a certificate that seems not to be valid yet can't be
@@ -80,7 +83,7 @@ func (c Clock) State() State {
 	case c.read(rtcFile) == "1":
 		return RTC
 	}
-	return Floor
+	return Unsynchronised
 }
 
 // Wait waits until the network's time has come, at most for the given time, and

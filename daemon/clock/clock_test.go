@@ -45,8 +45,8 @@ func TestState(t *testing.T) {
 		{"floor", false, []string{bootFile, "clock=floor"}, Floor},
 		{"battery", false, []string{rtcFile, "1\n"}, RTC},
 		{"battery that the initramfs found empty", false, []string{rtcFile, "1\n", bootFile, "clock=floor\n"}, Floor},
-		{"nonsense", false, []string{bootFile, "clock=perfect\n", rtcFile, "0\n"}, Floor},
-		{"nothing", false, nil, Floor},
+		{"nonsense", false, []string{bootFile, "clock=perfect\n", rtcFile, "0\n"}, Unsynchronised},
+		{"nothing", false, nil, Unsynchronised},
 	} {
 		if got := fixture(t, c.disciplined, c.files...).State(); got != c.want {
 			t.Errorf("%s: %s, want %s", c.name, got, c.want)
@@ -54,7 +54,7 @@ func TestState(t *testing.T) {
 	}
 	failing := fixture(t, false)
 	failing.Kernel = func() (bool, error) { return true, errors.New("not permitted") }
-	if got := failing.State(); got != Floor {
+	if got := failing.State(); got != Unsynchronised {
 		t.Errorf("a kernel that doesn't say: %s", got)
 	}
 }
