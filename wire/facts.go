@@ -5,7 +5,7 @@ package wire
 // fields are what it doesn't tell.
 type MachineFacts struct {
 	// ClockState is what its clock stands on: synchronised, hint, rtc, saved,
-	// floor or unset.
+	// floor, unset or unsynchronised.
 	ClockState string   `json:"clock_state,omitempty"`
 	MDNSName   string   `json:"mdns_name,omitempty"` // as claimed in its network
 	Addresses  []string `json:"addresses,omitempty"`
