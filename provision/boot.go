@@ -160,7 +160,9 @@ func (b *boot) remember(ctx context.Context, c card) {
 		b.store.Settings, b.store.Report = preseed.Parse(c.files)
 		b.store.Report = append(b.store.Report, strangers(c)...)
 		for _, i := range b.store.Report {
-			b.Log.Info("card", "item", i.Item, "outcome", i.Outcome, "why", i.Why)
+			if i.Outcome != preseed.Applied { // the rest stands in the report
+				b.Log.Info("card", "item", i.Item, "outcome", i.Outcome, "why", i.Why)
+			}
 		}
 		if !b.save("what the card says") {
 			return // the card keeps it for the next start
