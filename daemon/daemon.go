@@ -97,7 +97,10 @@ type daemon struct {
 
 // Run runs the daemon until ctx ends (then it returns nil) or it can't go on:
 // *config.Error and *ConfigError (exit status 78), ErrLoginNeeded (77), others (1).
-func Run(ctx context.Context, o Options) error {
+func Run(ctx context.Context, o Options) error { return newDaemon(o).runUntil(ctx) }
+
+// newDaemon opens nothing yet.
+func newDaemon(o Options) *daemon {
 	d := &daemon{
 		opts:    o,
 		notify:  systemd.Notifier{Active: getenv(o.Environ, "NOTIFY_SOCKET") != "", Log: o.Log},
@@ -109,9 +112,14 @@ func Run(ctx context.Context, o Options) error {
 		since:   time.Now(),
 	}
 	d.time = d.newTimekeeper()
-	o.progress = func() { d.notify.Extend(stepTime) }
+	d.opts.progress = func() { d.notify.Extend(stepTime) }
+	return d
+}
+
+// runUntil is Run.
+func (d *daemon) runUntil(ctx context.Context) error {
 	var err error
-	if d.services, err = open(ctx, o); err != nil {
+	if d.services, err = open(ctx, d.opts); err != nil {
 		return err
 	}
 	// The connection outlives ctx by what there is still to say on it.
