@@ -1,0 +1,324 @@
+package flash
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"farhand/image/bmap"
+	"farhand/image/disk"
+	"farhand/image/fat"
+	"farhand/image/initramfs/table"
+	"farhand/image/layout"
+	"farhand/image/xz"
+	"farhand/internal/testenv"
+)
+
+const mib = 1 << 20
+
+// image is one as the builder makes it, with what is published beside it.
+type image struct {
+	plain, packed string
+	bytes         []byte
+	content       []disk.Extent
+}
+
+func build(t *testing.T) image {
+	t.Helper()
+	for _, tool := range []string{"mkfs.vfat", "mcopy", "xz"} {
+		_, err := exec.LookPath(tool)
+		testenv.Need(t, tool, err == nil, "an image is made to be flashed")
+	}
+	dir := t.TempDir()
+	tree, a, s := filepath.Join(dir, "tree"), filepath.Join(dir, "a"), filepath.Join(dir, "s")
+	i := image{plain: filepath.Join(dir, "farhand.img"), packed: filepath.Join(dir, "farhand.img.xz")}
+	noise := make([]byte, 3*mib+5*4096)
+	rand.Read(noise)
+	clear(noise[mib : 2*mib])
+	must(t, os.Mkdir(tree, 0o755))
+	must(t, os.WriteFile(filepath.Join(tree, "autoboot.txt"), []byte("[all]\n"), 0o644))
+	must(t, os.WriteFile(s, noise, 0o644))
+	must(t, disk.MakeFAT(t.Context(), disk.FAT{Bits: 16, Label: layout.AutobootLabel, Size: 16 * mib, Tree: tree, Epoch: time.Unix(1_790_000_000, 0)}, a))
+	p := disk.Plan{Signature: layout.Signature, Partitions: []disk.Partition{
+		{Number: 1, Type: 0x0c, Size: 16 * mib, From: a},
+		{Number: 5, Type: 0x83, Size: 4 * mib, From: s}, {Number: 6, Type: 0x83, Size: 4 * mib, From: s}, {Number: 7, Type: 0x83, Size: 4 * mib, Blank: mib},
+	}}
+	must(t, disk.Write(p, i.plain))
+	var err error
+	i.bytes, err = os.ReadFile(i.plain)
+	must(t, err)
+	i.content, err = p.Content()
+	must(t, err)
+	o := xz.Options{Size: int64(len(i.bytes)), Level: 1}
+	var extents []bmap.Extent
+	for _, x := range i.content {
+		o.Content = append(o.Content, xz.Extent(x))
+		extents = append(extents, bmap.Extent(x))
+	}
+	copies, err := p.Copies()
+	must(t, err)
+	for _, c := range copies {
+		o.Copies = append(o.Copies, xz.Copy{Extent: xz.Extent(c.Extent), Of: c.Of})
+	}
+	var packed bytes.Buffer
+	_, err = xz.Encode(t.Context(), &packed, bytes.NewReader(i.bytes), o)
+	must(t, err)
+	must(t, os.WriteFile(i.packed, packed.Bytes(), 0o644))
+	m, err := bmap.Make(t.Context(), bytes.NewReader(i.bytes), o.Size, disk.Block, extents)
+	must(t, err)
+	must(t, os.WriteFile(i.plain+".bmap", m.Marshal(), 0o644))
+	return i
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func settings() map[string][]byte {
+	return map[string][]byte{"rpi-preseed.toml": []byte("config_version = \"1.0\"\n"), "farhand.toml": bytes.Repeat([]byte("# x\n"), 2000)}
+}
+
+// write flashes to a path that was inspected.
+func write(ctx context.Context, t *testing.T, name, mapName, target string, files map[string][]byte, tell Progress) (Result, error) {
+	t.Helper()
+	s, err := OpenSource(name, mapName)
+	if err != nil {
+		return Result{}, err
+	}
+	defer s.Close()
+	where, err := InspectTarget(target)
+	if err != nil {
+		return Result{}, err
+	}
+	f, err := OpenTarget(where)
+	if err != nil {
+		return Result{}, err
+	}
+	defer f.Close()
+	return Write(ctx, f, Card{Image: s, Files: files, When: time.Unix(1_790_000_000, 0), Progress: tell})
+}
+
+// check compares what is on a card with the image, but for the first partition's
+// files, which are the settings and the image's.
+func (i image) check(t *testing.T, target string, files map[string][]byte) {
+	t.Helper()
+	f, err := os.OpenFile(target, os.O_RDWR, 0)
+	must(t, err)
+	defer f.Close()
+	tab, err := table.Read(f)
+	must(t, err)
+	p := tab.Partitions[0]
+	from, to := p.Start*512, (p.Start+p.Size)*512
+	for _, x := range i.content {
+		if x.Start >= from && x.Start < to {
+			continue
+		}
+		got := make([]byte, x.Length)
+		if _, err := f.ReadAt(got, x.Start); err != nil || !bytes.Equal(got, i.bytes[x.Start:x.Start+x.Length]) {
+			t.Errorf("bytes from %d aren't the image's: %v", x.Start, err)
+		}
+	}
+	v, err := fat.Open(part{f, from}, to-from)
+	must(t, err)
+	for name, want := range files {
+		if got, err := v.ReadFile(name); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("%s: %q, %v", name, got, err)
+		}
+	}
+	if got, err := v.ReadFile("autoboot.txt"); err != nil || string(got) != "[all]\n" {
+		t.Errorf("autoboot.txt: %q, %v", got, err)
+	}
+}
+
+type part struct {
+	f  *os.File
+	at int64
+}
+
+func (p part) ReadAt(b []byte, off int64) (int, error)  { return p.f.ReadAt(b, p.at+off) }
+func (p part) WriteAt(b []byte, off int64) (int, error) { return p.f.WriteAt(b, p.at+off) }
+
+func TestWrite(t *testing.T) {
+	i := build(t)
+	zipped := filepath.Join(t.TempDir(), "x.img.gz")
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	z.Write(i.bytes)
+	must(t, z.Close())
+	must(t, os.WriteFile(zipped, b.Bytes(), 0o644))
+	alone := filepath.Join(t.TempDir(), "alone.img.xz") // without a block map
+	must(t, os.Link(i.packed, alone))
+	for name, source := range map[string]string{"plain": i.plain, "xz": i.packed, "gzip": zipped, "no map": alone} {
+		t.Run(name, func(t *testing.T) {
+			target := filepath.Join(t.TempDir(), "card")
+			must(t, os.WriteFile(target, bytes.Repeat([]byte{0xee}, 50*mib), 0o600)) // longer, and something else
+			last := map[Phase]int64{}
+			r, err := write(t.Context(), t, source, "", target, settings(), func(p Phase, done, total int64) {
+				if done < last[p] || total != 0 && done > total {
+					t.Errorf("%s: %d of %d after %d", p, done, total, last[p])
+				}
+				last[p] = done
+			})
+			must(t, err)
+			mapped := int64(0)
+			for _, x := range i.content {
+				mapped += x.Length
+			}
+			if name == "no map" || name == "gzip" {
+				mapped = r.Size
+			}
+			if r.Size != int64(len(i.bytes)) || r.Written != mapped || last[Writing] != mapped || last[Verifying] != mapped {
+				t.Errorf("%+v, told of %v, want %d", r, last, mapped)
+			}
+			if info, err := os.Stat(target); err != nil || info.Size() != r.Size {
+				t.Errorf("the file has %d bytes, %v", info.Size(), err)
+			}
+			i.check(t, target, settings())
+		})
+	}
+}
+
+// bare says that a card has no partition table.
+func bare(t *testing.T, target string) {
+	t.Helper()
+	b, err := os.ReadFile(target)
+	must(t, err)
+	if len(b) < 512 || !bytes.Equal(b[:512], make([]byte, 512)) {
+		t.Error("after a failure the card has a partition table")
+	}
+}
+
+// A damaged image, or one that isn't its block map's, leaves no card that would
+// boot.
+func TestCorrupt(t *testing.T) {
+	i := build(t)
+	packed, err := os.ReadFile(i.packed)
+	must(t, err)
+	edit := func(b []byte, at int) []byte { b = bytes.Clone(b); b[at] ^= 1; return b }
+	for name, c := range map[string]struct {
+		content []byte
+		mapped  bool
+	}{
+		"a bit of the xz":          {edit(packed, len(packed)/2), true},
+		"the same without map":     {edit(packed, len(packed)/2), false},
+		"the xz's own checksum":    {edit(packed, len(packed)-40), false},
+		"the xz is cut":            {packed[:len(packed)-5000], true},
+		"the xz is cut, no map":    {packed[:len(packed)-5000], false},
+		"the xz's end is cut":      {packed[:len(packed)-20], false},
+		"a bit of the plain image": {edit(i.bytes, int(i.content[len(i.content)-1].Start)+100), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			source, target := filepath.Join(dir, "image"), filepath.Join(dir, "card")
+			must(t, os.WriteFile(source, c.content, 0o600))
+			mapName := ""
+			if c.mapped {
+				mapName = i.plain + ".bmap"
+			}
+			_, err := write(t.Context(), t, source, mapName, target, settings(), nil)
+			if !errors.Is(err, ErrCorrupt) {
+				t.Fatalf("it says %v", err)
+			}
+			bare(t, target)
+		})
+	}
+}
+
+func TestSourceRefused(t *testing.T) {
+	i := build(t)
+	dir := t.TempDir()
+	file := func(name string, b []byte) string {
+		name = filepath.Join(dir, name)
+		must(t, os.WriteFile(name, b, 0o600))
+		return name
+	}
+	wrong, err := os.ReadFile(i.plain + ".bmap")
+	must(t, err)
+	for name, c := range map[string]struct{ image, m, want string }{
+		"nothing":         {filepath.Join(dir, "none"), "", "no such file"},
+		"empty":           {file("empty", nil), "", "no image"},
+		"zip":             {file("zip", []byte("PK\x03\x04 and more")), "", "unpack it first"},
+		"another map":     {file("short.img", make([]byte, mib)), i.plain + ".bmap", "is for an image of"},
+		"a damaged map":   {i.plain, file("x.bmap", bytes.Replace(wrong, []byte("sha256"), []byte("sha512"), 1)), "sha512"},
+		"a map not there": {i.plain, filepath.Join(dir, "no.bmap"), "no such file"},
+	} {
+		s, err := OpenSource(c.image, c.m)
+		if err == nil {
+			s.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+	}
+}
+
+// Interrupted at any point, the card has no partition table.
+func TestInterrupted(t *testing.T) {
+	i := build(t)
+	for _, phase := range []Phase{Writing, Verifying} {
+		for _, at := range []int64{1, 3 * mib, 7 * mib} {
+			t.Run(fmt.Sprintf("%s %d", phase, at), func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				target := filepath.Join(t.TempDir(), "card")
+				_, err := write(ctx, t, i.packed, "", target, settings(), func(p Phase, done, _ int64) {
+					if p == phase && done >= at {
+						cancel()
+					}
+				})
+				if !errors.Is(err, context.Canceled) || errors.Is(err, ErrCorrupt) {
+					t.Fatalf("it says %v", err)
+				}
+				bare(t, target)
+			})
+		}
+	}
+}
+
+// A card that forgets is found out.
+func TestForgetfulCard(t *testing.T) {
+	i := build(t)
+	target := filepath.Join(t.TempDir(), "card")
+	changed := false
+	_, err := write(t.Context(), t, i.packed, "", target, settings(), func(p Phase, _, _ int64) {
+		if p == Verifying && !changed {
+			changed = true
+			f, err := os.OpenFile(target, os.O_RDWR, 0)
+			must(t, err)
+			defer f.Close()
+			at := i.content[len(i.content)-2].Start + 77
+			_, err = f.WriteAt([]byte{i.bytes[at] ^ 1}, at)
+			must(t, err)
+		}
+	})
+	if !errors.Is(err, ErrVerify) {
+		t.Fatalf("it says %v", err)
+	}
+	bare(t, target)
+}
+
+// An image without our first partition takes no settings.
+func TestForeignImage(t *testing.T) {
+	dir := t.TempDir()
+	source, target := filepath.Join(dir, "x.img"), filepath.Join(dir, "card")
+	must(t, os.WriteFile(source, make([]byte, mib+5), 0o600))
+	if _, err := write(t.Context(), t, source, "", target, settings(), nil); err == nil || !strings.Contains(err.Error(), "settings") {
+		t.Errorf("it says %v", err)
+	}
+	r, err := write(t.Context(), t, source, "", target, nil, nil)
+	if err != nil || r.Size != mib+5 {
+		t.Errorf("%+v, %v", r, err)
+	}
+}

@@ -1,0 +1,48 @@
+package flash
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+)
+
+// Target is where an image may be written to.
+type Target struct {
+	Path   string
+	Device bool
+	Exists bool   // a file that would be replaced; true for a device
+	Size   int64  // bytes that are there
+	Model  string // of a device; may be empty
+	// Removable says that the kernel takes a device for a card or a stick.
+	Removable bool
+}
+
+// InspectTarget looks at a target without changing it. A device in use is an
+// error that says by what.
+func InspectTarget(path string) (Target, error) {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		if looksLikeDevice(path) {
+			return Target{}, fmt.Errorf("there is no device %s", path)
+		}
+		return Target{Path: path}, nil
+	case err != nil:
+		return Target{}, err
+	case info.Mode().IsRegular():
+		return Target{Path: path, Exists: true, Size: info.Size()}, nil
+	case info.Mode()&fs.ModeDevice != 0:
+		return inspectDevice(path)
+	}
+	return Target{}, fmt.Errorf("%s is neither a file nor a disk", path)
+}
+
+// OpenTarget opens a target for Write. A device is opened so that nobody can
+// mount it meanwhile.
+func OpenTarget(t Target) (*os.File, error) {
+	if t.Device {
+		return openDevice(t)
+	}
+	return os.OpenFile(t.Path, os.O_RDWR|os.O_CREATE, 0o600)
+}
