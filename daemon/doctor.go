@@ -229,9 +229,12 @@ func checkMachine(m MachineStatus) []Finding {
 		add(OK, "updates", "slot "+m.Slot+" runs, the other can be tried", "")
 	}
 	if w := m.Watchdog; w != nil {
-		if w.EffectiveS == 0 || w.EffectiveS > w.WantedS {
+		switch {
+		case w.WantedS == 0 && w.EffectiveS == 0:
+			add(Info, "watchdog", "the hardware has one ("+w.Identity+"), and it doesn't run", "RuntimeWatchdogSec=15 in /etc/systemd/system.conf.d has a machine that hangs started anew")
+		case w.WantedS > 0 && (w.EffectiveS == 0 || w.EffectiveS > w.WantedS):
 			add(Fail, "watchdog", fmt.Sprintf("runs with %d s where %d s are wanted (%s)", w.EffectiveS, w.WantedS, w.Identity), "set RuntimeWatchdogSec= to what the hardware can, at most 15 s on a Raspberry Pi")
-		} else {
+		default:
 			add(OK, "watchdog", fmt.Sprintf("%d s (%s)", w.EffectiveS, w.Identity), "")
 		}
 	}

@@ -101,6 +101,9 @@ func (d *daemon) machineStatus() MachineStatus {
 		m.Wifi, m.Watchdog, m.Provisioned, m.Degraded = facts.Wifi.State, facts.Watchdog, facts.Report, facts.Degraded
 		m.NewBoard = facts.Cloned
 	}
+	if m.Watchdog == nil {
+		m.Watchdog = hardwareWatchdog("/sys")
+	}
 	if d.degraded != "" {
 		m.Degraded = d.degraded
 	}

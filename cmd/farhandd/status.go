@@ -108,6 +108,18 @@ func printStatus(out io.Writer, s daemon.Status) error {
 	return w.Flush()
 }
 
+// watchdogWords say with what the hardware's watchdog runs, and what it was to be.
+func watchdogWords(w request.Watchdog) string {
+	words := "doesn't run"
+	if w.EffectiveS > 0 {
+		words = fmt.Sprintf("after %d s", w.EffectiveS)
+	}
+	if w.WantedS > 0 && w.WantedS != w.EffectiveS {
+		words += fmt.Sprintf(", %d s wanted", w.WantedS)
+	}
+	return words + " (" + w.Identity + ")"
+}
+
 // machineRows are what is known of the machine below the daemon.
 func machineRows(m daemon.MachineStatus) [][2]string {
 	var rows [][2]string
@@ -134,7 +146,7 @@ func machineRows(m daemon.MachineStatus) [][2]string {
 		add("updates", "not possible: "+m.NotUpdatable)
 	}
 	if w := m.Watchdog; w != nil {
-		add("watchdog", fmt.Sprintf("%d s of %d s wanted (%s)", w.EffectiveS, w.WantedS, w.Identity))
+		add("watchdog", watchdogWords(*w))
 	}
 	if m.NewBoard {
 		add("board", "another than before: this is a new identity, the old one is kept aside")

@@ -217,7 +217,11 @@ func stdin(b *bench) {
 	}
 }
 
+// Field case 53: what belongs to the daemon, such as its service manager's socket,
+// isn't the command's.
 func environment(b *bench) {
+	b.Setenv("NOTIFY_SOCKET", "/run/mark")
+	b.Setenv("WATCHDOG_PID", "1")
 	b.Setenv("FARHAND_TEST_MARK", "of the runner")
 	spec := b.spec("env")
 	spec.Env = append(spec.Env, "ASKED=for", "EMPTY=", "BYTES=\xff\xfe")

@@ -233,7 +233,8 @@ func TestUser(t *testing.T) {
 	}
 }
 
-// On the machine itself everything is started, and started anew when it changed.
+// Field case 54: on the machine itself everything is started, and started anew rather than reloaded
+// when it changed.
 func TestStart(t *testing.T) {
 	for _, c := range []struct {
 		changed bool

@@ -160,8 +160,9 @@ func unit(t *testing.T, o Options, name string) map[string]string {
 	return settings
 }
 
-// Field case 56: a service whose watchdog or restart gives up is as bad as none.
-// Field case 50: the watchdog's period is short enough to be of use.
+// Field cases 56 and 57: a service whose watchdog or restart gives up is as bad as none.
+// The hardware's watchdog is the service manager's, which feeds it before anything
+// of ours runs.
 func TestTheDaemonAlwaysComesBack(t *testing.T) {
 	for _, v := range variants {
 		got := unit(t, v.o, Daemon)
