@@ -72,7 +72,7 @@ func TestPrintStatus(t *testing.T) {
 	}
 	for _, want := range []string{
 		"farhand-a1b2c32.local", "192.0.2.7", "saved", "under-voltage", "blocked (no country)", "b (by bootloader)", "2022-04-26 is too old",
-		"15 s of 15 s wanted", "another than before", "wlan.country: refused: no such country",
+		"after 15 s", "another than before", "wlan.country: refused: no such country",
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q isn't in\n%s", want, out.String())
