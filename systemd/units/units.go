@@ -31,6 +31,7 @@ const (
 	ExecSocket      = "farhand-exec.socket"
 	Provision       = "farhand-provision.service"
 	ProvisionSocket = "farhand-provision.socket"
+	Ollama          = "ollama.service"
 )
 
 // Program is where the units expect the daemon, unless Options say otherwise.
@@ -50,6 +51,9 @@ type Options struct {
 	Appliance bool
 	// Helper has commands run as operator.
 	Helper bool
+	// Ollama adds the unit of a local model, for a machine that has /usr/bin/ollama,
+	// a user ollama and its directory /data/ollama.
+	Ollama bool
 	// User is for a service of one user, which has neither of the above.
 	User bool
 }
@@ -68,6 +72,9 @@ func Files(o Options) ([]File, error) {
 	names := map[string]string{
 		Daemon:          Daemon,
 		"farhand.slice": "farhand.slice",
+	}
+	if o.Ollama {
+		names[Ollama] = Ollama
 	}
 	if o.User {
 		names = map[string]string{Daemon: "farhandd-user.service"}
@@ -109,6 +116,9 @@ func (o Options) Enabled() []string {
 	}
 	if o.Helper || o.Appliance {
 		all = append(all, ExecSocket, Exec)
+	}
+	if o.Ollama {
+		all = append(all, Ollama)
 	}
 	return append(all, Daemon)
 }

@@ -19,7 +19,7 @@ var variants = []struct {
 }{
 	{"plain", Options{}},
 	{"helper", Options{Helper: true}},
-	{"appliance", Options{Appliance: true}},
+	{"appliance", Options{Appliance: true, Ollama: true}},
 	{"user", Options{User: true}},
 }
 
@@ -46,7 +46,7 @@ func tree(t *testing.T, o Options) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	list = append(list, File{Path: "usr/bin/farhandd", Content: "#!/bin/sh\n"}, File{Path: "bin/kill", Content: "#!/bin/sh\n"})
+	list = append(list, File{Path: "usr/bin/farhandd", Content: "#!/bin/sh\n"}, File{Path: "bin/kill", Content: "#!/bin/sh\n"}, File{Path: "usr/bin/ollama", Content: "#!/bin/sh\n"})
 	for _, f := range list {
 		name := filepath.Join(root, f.Path)
 		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
@@ -189,6 +189,7 @@ func TestTheDaemonAlwaysComesBack(t *testing.T) {
 	}
 }
 
+// When memory ends, commands go first, then the local model, never the daemon.
 func TestCommandsDieFirst(t *testing.T) {
 	daemon, commands := unit(t, Options{Helper: true}, Daemon), unit(t, Options{Helper: true}, Exec)
 	of := func(settings map[string]string) int {
@@ -198,8 +199,9 @@ func TestCommandsDieFirst(t *testing.T) {
 		}
 		return n
 	}
-	if of(commands) < 500 || of(daemon) > -900 {
-		t.Errorf("OOMScoreAdjust: commands %d, daemon %d", of(commands), of(daemon))
+	model := unit(t, Options{Appliance: true, Ollama: true}, Ollama)
+	if of(commands) < 500 || of(model) <= 0 || of(model) >= of(commands) || of(daemon) > -900 {
+		t.Errorf("OOMScoreAdjust: commands %d, Ollama %d, daemon %d", of(commands), of(model), of(daemon))
 	}
 	if commands["User"] == daemon["User"] || commands["Delegate"] != "yes" || commands["UMask"] != "0007" || daemon["UMask"] != "0007" {
 		t.Errorf("%v", commands)
