@@ -126,6 +126,13 @@ func TestFormatsThatMakeNoSense(t *testing.T) {
 	}
 }
 
+// noted is a code that is there because a claim key let nobody in.
+func noted() *request.Pairing {
+	p := pairing()
+	p.Note = "the claim key of this card isn't accepted: it has expired, was revoked or was used before"
+	return &p
+}
+
 func TestPages(t *testing.T) {
 	p := pairing()
 	none := &request.Status{State: "connecting", Name: "n"}
@@ -134,8 +141,9 @@ func TestPages(t *testing.T) {
 		want  []string
 		never []string
 	}{
-		"nothing yet": {View{}, []string{"Starting."}, nil},
-		"pairing":     {View{Pairing: &p}, []string{"BCDF-GHJK", "https://relay.example.com/device", "42 minutes", "farhand approve BCDF-GHJK"}, []string{"No network"}},
+		"nothing yet":                  {View{}, []string{"Starting."}, nil},
+		"pairing":                      {View{Pairing: &p}, []string{"BCDF-GHJK", "https://relay.example.com/device", "42 minutes", "farhand approve BCDF-GHJK"}, []string{"No network"}},
+		"a claim key that was refused": {View{Pairing: noted()}, []string{"BCDF-GHJK", "the claim key of this card isn't accepted"}, nil},
 		"pairing without network": {View{Pairing: &p, Status: none, Wifi: request.WifiFacts{State: request.WifiOff}},
 			[]string{"BCDF-GHJK", "No network. Plug in a network cable, or flash"}, nil},
 		// Field case 82: a radio without a country may not send, and nobody sees why.

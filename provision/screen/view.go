@@ -112,6 +112,9 @@ func (p *Page) pairing(c request.Pairing, now time.Time) {
 	if c.Name != "" {
 		p.addf(Small, "This machine: %s", Clean(c.Name))
 	}
+	if c.Note != "" {
+		p.add(Small, Clean(c.Note))
+	}
 }
 
 // link is the first of urls that a phone should be sent to.
