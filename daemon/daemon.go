@@ -479,30 +479,39 @@ func (d *daemon) pair(ctx context.Context) error {
 	d.setPairing(nil)
 	switch {
 	case r.err == nil:
-		defer d.loop.Busy(diskOverdue)()
-		if err := d.audit.AppendSync(ctx, audit.Entry{Op: audit.OpPaired, Result: audit.Result{OK: true}}); err != nil {
-			return fmt.Errorf("the pairing can't be recorded: %w", err)
+		// A disk that takes nothing may take it later: the platform gives what
+		// wasn't used once more.
+		if r.err = d.adopt(ctx, r.tokens, r.key); r.err == nil {
+			return nil
 		}
-		if err := d.source.Adopt(r.tokens); err != nil {
-			return err
-		}
-		if r.key != "" {
-			d.spend(r.key)
-		}
-		d.setClaimRefused("")
-		d.presenter.Paired()
-		return nil
 	case ctx.Err() != nil:
 		return nil
 	case errors.Is(r.err, auth.ErrNotOffered):
 		return d.loginNeeded(ctx)
 	}
-	// Denied, or refused by the platform: somebody has to act.
+	// Denied, refused by the platform, or not to be stored: somebody has to act.
 	d.log.Warn("pairing failed", "error", r.err)
 	d.setState(StatePairing, r.err.Error()+"; asking again soon")
 	timer := time.NewTimer(refusedPause)
 	defer timer.Stop()
 	d.wait(ctx, timer.C)
+	return nil
+}
+
+// adopt records and stores a login, and spends the claim key that it came from.
+func (d *daemon) adopt(ctx context.Context, t auth.Tokens, key string) error {
+	defer d.loop.Busy(diskOverdue)()
+	if err := d.audit.AppendSync(ctx, audit.Entry{Op: audit.OpPaired, Result: audit.Result{OK: true}}); err != nil {
+		return fmt.Errorf("the pairing can't be recorded: %w", err)
+	}
+	if err := d.source.Adopt(t); err != nil {
+		return fmt.Errorf("the login can't be stored: %w", err)
+	}
+	if key != "" {
+		d.spend(key)
+	}
+	d.setClaimRefused("")
+	d.presenter.Paired()
 	return nil
 }
 

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"farhand/client"
 	"farhand/daemon"
 	"farhand/internal/testenv"
@@ -177,4 +179,39 @@ func TestReadOnlyDisk(t *testing.T) {
 	if code := b.daemon.exit(); code != 1 {
 		t.Errorf("it ends with %d", code)
 	}
+}
+
+// A disk without room at the moment of the pairing ends nothing: what the
+// platform gave isn't lost, and is stored when there is room.
+func TestPairingOnAFullDisk(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	if err := os.MkdirAll(b.stateDir(), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	err := unix.Mount("tmpfs", b.stateDir(), "tmpfs", 0, "size=512k,mode=700")
+	testenv.Need(t, "mount", err == nil, fmt.Sprint("a small tmpfs: ", err))
+	t.Cleanup(func() { unix.Unmount(b.stateDir(), unix.MNT_DETACH) })
+	b.startDaemon()
+	b.daemon.await(0, `farhand approve [A-Z]{4}-[A-Z]{4}`)
+	ballast := filepath.Join(b.stateDir(), "ballast")
+	f, err := os.Create(ballast)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for err == nil { // until it is full
+		_, err = f.Write(make([]byte, 512))
+	}
+	b.approve(0, "files")
+	b.daemon.await(0, "pairing failed")
+	if s := b.awaitState(daemon.StatePairing); !strings.Contains(s.Detail, "no space left") && !strings.Contains(s.Detail, "disk is full") {
+		t.Errorf("status says %q", s.Detail)
+	}
+	if err := os.Remove(ballast); err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+	b.mustd("", "resume") // at once, rather than in a minute
+	b.daemon.await(0, `^Online`)
 }
