@@ -2,7 +2,6 @@ package image
 
 import (
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -19,9 +18,9 @@ import (
 // Compressed is what Compress made.
 type Compressed struct {
 	Path   string
-	Size   int64  // of the image
-	Packed int64  // of the file
-	SHA256 string // of the image, as manifests name it
+	Size   int64    // of the image
+	Packed int64    // of the file
+	Sum    [32]byte // SHA-256 of the image
 }
 
 // Compress writes an image beside itself as .xz. It is told what of the card is
@@ -54,7 +53,7 @@ func Compress(ctx context.Context, b Built, workers int) (Compressed, error) {
 	if err := os.Rename(out.Name(), path); err != nil {
 		return Compressed{}, err
 	}
-	return Compressed{Path: path, Size: size, Packed: r.Compressed, SHA256: hex.EncodeToString(r.Sum[:])}, nil
+	return Compressed{Path: path, Size: size, Packed: r.Compressed, Sum: r.Sum}, nil
 }
 
 // copies are slot B's partitions.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"farhand/image"
+	"farhand/image/check"
 	"farhand/image/spec"
 	"farhand/internal/version"
 )
@@ -110,17 +111,25 @@ func build(ctx context.Context, o options, stdout io.Writer) error {
 	if !o.keep {
 		defer os.RemoveAll(work)
 	}
-	b, err := image.Build(ctx, image.Options{
+	options := image.Options{
 		Spec: s, Version: o.version, Epoch: time.Unix(o.epoch, 0).UTC(), Work: work, Cache: o.cache, Log: o.log,
 		Daemon: filepath.Join(o.programs, "farhandd"), Init: filepath.Join(o.programs, "farhand-init"),
 		Out: filepath.Join(o.out, "farhand-"+o.version+"-arm64.img"),
-	})
+	}
+	b, err := image.Build(ctx, options)
 	if err != nil {
 		return err
+	}
+	// What is wrong with it isn't packed.
+	if err := check.File(ctx, b.Path); err != nil {
+		return fmt.Errorf("the image isn't fit for use:\n%w", err)
 	}
 	pack := time.Now()
 	c, err := image.Compress(ctx, b, o.workers)
 	if err != nil {
+		return err
+	}
+	if err := image.Companions(ctx, options, b, c); err != nil {
 		return err
 	}
 	fmt.Fprintf(o.log, "image: compressed, %.1f s\n", time.Since(pack).Seconds())
