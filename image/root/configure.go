@@ -40,6 +40,7 @@ func links() map[string]string {
 		"etc/localtime":                      "/run/farhand/localtime",
 		"etc/resolv.conf":                    "/run/systemd/resolve/stub-resolv.conf",
 		"etc/vconsole.conf":                  "default/keyboard",
+		"etc/farhand/farhandd.toml":          "/run/farhand/config.toml",
 		"etc/default/locale":                 "../locale.conf",
 		"etc/iwd/main.conf":                  "/run/farhand/iwd/main.conf",
 		"etc/mtab":                           "../proc/self/mounts",
