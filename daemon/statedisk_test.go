@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -85,4 +86,14 @@ func TestStateInMemory(t *testing.T) {
 	if err := d.bringBack(memory, disk); err != nil {
 		t.Error(err)
 	}
+}
+
+func FuzzMountInfo(f *testing.F) {
+	f.Add("43 23 7:0 / /a rw shared:1 - ext4 /dev/loop0 rw,emergency_ro\n", uint64(43))
+	f.Add("44 23 7:1 / /c ro - ext4 /dev/loop1 rw", uint64(44))
+	f.Fuzz(func(t *testing.T, info string, id uint64) {
+		if mountedReadOnly(info, id) && (!strings.Contains(info, "ro") || !strings.Contains(info, fmt.Sprint(id))) {
+			t.Errorf("mount %d is read-only by %q", id, info)
+		}
+	})
 }

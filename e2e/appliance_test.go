@@ -19,11 +19,10 @@ import (
 // fakeHelper stands where an appliance's root helper does, behind the same
 // socket, and writes down what the daemon has it show.
 type fakeHelper struct {
-	mu       sync.Mutex
-	told     []string
-	pairing  request.Pairing
-	status   request.Status
-	degraded string
+	mu      sync.Mutex
+	told    []string
+	pairing request.Pairing
+	status  request.Status
 }
 
 func (h *fakeHelper) note(what string) error {

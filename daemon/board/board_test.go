@@ -121,3 +121,18 @@ func TestPowerInWords(t *testing.T) {
 		}
 	}
 }
+
+func FuzzPower(f *testing.F) {
+	for _, s := range []string{"throttled=0x50005", "0x0", "50000\n", "", "0xfffffffff"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		p, err := ParsePower(s)
+		if err != nil {
+			return
+		}
+		if text := p.String(); text == "" || (text == "ok") != (p&known == 0) || p.Weak() != strings.HasPrefix(text, "under-voltage") {
+			t.Errorf("%#x is %q", uint32(p), text)
+		}
+	})
+}

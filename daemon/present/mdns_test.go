@@ -17,7 +17,7 @@ import (
 func bus(t *testing.T) string {
 	t.Helper()
 	path, err := exec.LookPath("dbus-daemon")
-	testenv.Need(t, "dbus-daemon", err == nil, "apt-get install dbus-daemon")
+	testenv.Need(t, "dbus", err == nil, "apt-get install dbus-daemon")
 	socket := filepath.Join(t.TempDir(), "bus")
 	cmd := exec.CommandContext(t.Context(), path, "--session", "--nofork", "--nopidfile", "--print-address", "--address=unix:path="+socket)
 	out, err := cmd.StdoutPipe()

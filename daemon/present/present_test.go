@@ -316,3 +316,17 @@ func TestAddresses(t *testing.T) {
 		}
 	}
 }
+
+func FuzzRoutes(f *testing.F) {
+	f.Add("eth0\t00000000\t0202000A\t0003\t0\t0\t1024\t00000000\t0\t0\t0")
+	f.Add("00000000000000000000000000000000 00 0 00 fe80 0 0 0 0 eth0")
+	f.Fuzz(func(t *testing.T, line string) {
+		lines := strings.Split(line, "\n")
+		if hasRoute4(lines) && !strings.Contains(line, "00000000") {
+			t.Errorf("a route by %q", line)
+		}
+		if hasRoute6(lines) && !strings.Contains(line, "00000000000000000000000000000000") {
+			t.Errorf("a route by %q", line)
+		}
+	})
+}
