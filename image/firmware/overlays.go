@@ -15,34 +15,32 @@ import (
 	"farhand/provision/hardware"
 )
 
-// overlays are named BUS-SOC.dts, or BUS.dts where one serves every SoC that has
+// overlays are named BUS-SOC.dts, or BUS.dts (no-BUS.dts for off) where one serves every SoC that has
 // no source of its own. They refer to nodes by the labels of the kernel's trees.
 //
 //go:embed overlays/*.dts
 var overlays embed.FS
 
-// source is the text of the overlay that switches a bus on.
-func source(bus, soc string) ([]byte, error) {
-	b, err := overlays.ReadFile("overlays/" + hardware.Overlay(bus, soc) + ".dts")
+// source is the text of an overlay of package hardware.
+func source(name string) ([]byte, error) {
+	b, err := overlays.ReadFile("overlays/" + name + ".dts")
 	if errors.Is(err, fs.ErrNotExist) {
-		b, err = overlays.ReadFile("overlays/" + bus + ".dts")
+		every := name[:strings.LastIndexByte(name, '-')]
+		b, err = overlays.ReadFile("overlays/" + every + ".dts")
 	}
 	return b, err
 }
 
 // compile writes every overlay that package hardware can name into dir.
 func compile(ctx context.Context, dir string) error {
-	for _, bus := range hardware.Buses() {
-		for _, soc := range bus.SoCs {
-			name := hardware.Overlay(bus.Name, soc)
-			text, err := source(bus.Name, soc)
-			if err != nil {
-				return fmt.Errorf("overlay %s: %w", name, err)
-			}
-			// -@: references to labels are kept for whoever applies it.
-			if err := run(ctx, text, "dtc", "-@", "-I", "dts", "-O", "dtb", "-o", filepath.Join(dir, name+".dtbo"), "-"); err != nil {
-				return fmt.Errorf("overlay %s: %w", name, err)
-			}
+	for _, name := range hardware.Overlays() {
+		text, err := source(name)
+		if err != nil {
+			return fmt.Errorf("overlay %s: %w", name, err)
+		}
+		// -@: references to labels are kept for whoever applies it.
+		if err := run(ctx, text, "dtc", "-@", "-I", "dts", "-O", "dtb", "-o", filepath.Join(dir, name+".dtbo"), "-"); err != nil {
+			return fmt.Errorf("overlay %s: %w", name, err)
 		}
 	}
 	return nil
@@ -60,10 +58,9 @@ func fits(ctx context.Context, tree, soc, dir string) error {
 		return err
 	}
 	args := []string{"-i", tree, "-o", out.Name()}
-	for _, bus := range hardware.Buses() {
-		name := filepath.Join(dir, hardware.Overlay(bus.Name, soc)+".dtbo")
-		if _, err := os.Stat(name); err == nil {
-			args = append(args, name)
+	for _, name := range hardware.Overlays() {
+		if strings.HasSuffix(name, "-"+soc) {
+			args = append(args, filepath.Join(dir, name+".dtbo"))
 		}
 	}
 	return run(ctx, nil, "fdtoverlay", args...)

@@ -256,6 +256,7 @@ func TestOverlays(t *testing.T) {
 	pi3, pi4, pi5 := "bcm2837-rpi-3-b.dtb", "bcm2711-rpi-4-b.dtb", "bcm2712-rpi-5-b.dtb"
 	for _, c := range []struct{ tree, overlay, node, property, want string }{
 		{pi3, "i2c1-bcm2837", i2c, "status", "okay"},
+		{pi3, "no-i2c1-bcm2837", i2c, "status", "disabled"},
 		{pi4, "i2c1-bcm2711", i2c, "clock-frequency", "100000"},
 		{pi3, "spi0-bcm2837", spi0, "status", "okay"},
 		{pi3, "spi0-bcm2837", spi0 + "/spidev@1", "reg", "1"},

@@ -29,6 +29,9 @@ type Bus struct {
 	Doc     string // pins included
 	Default bool
 	SoCs    []string // those whose header has it
+	// On are the SoCs whose device trees have it on by themselves, so that it
+	// takes an overlay to free the pins.
+	On []string
 }
 
 // Buses lists the buses, sorted by name. Pins are GPIO numbers (Raspberry Pi
@@ -42,15 +45,15 @@ func Buses() []Bus {
 	older := []string{BCM2837, BCM2711}
 	pi4 := []string{BCM2711}
 	return []Bus{
-		{"i2c1", "I2C on GPIO 2 and 3", true, every},
-		{"pwm", "two PWM channels on GPIO 12 and 13", false, older},
-		{"spi0", "SPI on GPIO 9 to 11, chip selects on 8 and 7", true, older},
-		{"spi1", "SPI on GPIO 19 to 21, chip selects on 18, 17 and 16", false, older},
-		{"uart2", "serial port on GPIO 0 and 1", false, pi4},
-		{"uart3", "serial port on GPIO 4 and 5", false, pi4},
-		{"uart4", "serial port on GPIO 8 and 9", false, pi4},
-		{"uart5", "serial port on GPIO 12 and 13", false, pi4},
-		{"w1", "1-Wire on GPIO 4", false, every},
+		{"i2c1", "I2C on GPIO 2 and 3", true, every, older},
+		{"pwm", "two PWM channels on GPIO 12 and 13", false, older, nil},
+		{"spi0", "SPI on GPIO 9 to 11, chip selects on 8 and 7", true, older, nil},
+		{"spi1", "SPI on GPIO 19 to 21, chip selects on 18, 17 and 16", false, older, nil},
+		{"uart2", "serial port on GPIO 0 and 1", false, pi4, nil},
+		{"uart3", "serial port on GPIO 4 and 5", false, pi4, nil},
+		{"uart4", "serial port on GPIO 8 and 9", false, pi4, nil},
+		{"uart5", "serial port on GPIO 12 and 13", false, pi4, nil},
+		{"w1", "1-Wire on GPIO 4", false, every, nil},
 	}
 }
 
@@ -77,12 +80,18 @@ func Defaults() map[string]bool {
 // of its file in overlays/.
 func Overlay(bus, soc string) string { return bus + "-" + soc }
 
+// OffOverlay is the name of the overlay that switches a bus off.
+func OffOverlay(bus, soc string) string { return "no-" + Overlay(bus, soc) }
+
 // Overlays lists every overlay that Include can name, sorted.
 func Overlays() []string {
 	var all []string
 	for _, b := range Buses() {
 		for _, soc := range b.SoCs {
 			all = append(all, Overlay(b.Name, soc))
+		}
+		for _, soc := range b.On {
+			all = append(all, OffOverlay(b.Name, soc))
 		}
 	}
 	slices.Sort(all)
@@ -116,8 +125,11 @@ func Include(wanted map[string]bool) []byte {
 		for _, filter := range filters(soc) {
 			fmt.Fprintf(&b, "[%s]\n", filter)
 			for _, bus := range Buses() {
-				if on[bus.Name] && slices.Contains(bus.SoCs, soc) {
+				switch {
+				case on[bus.Name] && slices.Contains(bus.SoCs, soc):
 					fmt.Fprintf(&b, "dtoverlay=%s\n", Overlay(bus.Name, soc))
+				case !on[bus.Name] && slices.Contains(bus.On, soc):
+					fmt.Fprintf(&b, "dtoverlay=%s\n", OffOverlay(bus.Name, soc))
 				}
 			}
 		}

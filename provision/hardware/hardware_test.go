@@ -47,7 +47,8 @@ func TestInclude(t *testing.T) {
 		{nil, "pi3", []string{"dtoverlay=i2c1-bcm2837", "dtoverlay=spi0-bcm2837"}},
 		{nil, "pi02", []string{"dtoverlay=i2c1-bcm2837", "dtoverlay=spi0-bcm2837"}},
 		{nil, "pi5", []string{"dtoverlay=i2c1-bcm2712"}},
-		{map[string]bool{"i2c1": false, "spi0": false}, "pi4", nil},
+		{map[string]bool{"i2c1": false, "spi0": false}, "pi4", []string{"dtoverlay=no-i2c1-bcm2711"}},
+		{map[string]bool{"i2c1": false}, "pi5", nil},
 		{map[string]bool{"uart5": true, "w1": true, "spi0": false}, "pi4", []string{"dtoverlay=i2c1-bcm2711", "dtoverlay=uart5-bcm2711", "dtoverlay=w1-bcm2711"}},
 		{map[string]bool{"uart5": true, "spi0": false}, "pi3", []string{"dtoverlay=i2c1-bcm2837"}},
 		{map[string]bool{"nonsense": true}, "pi2", nil},
@@ -66,7 +67,11 @@ func TestIncludeLines(t *testing.T) {
 	for _, b := range Buses() {
 		all[b.Name] = true
 	}
-	include := Include(all)
+	none := make(map[string]bool)
+	for name := range all {
+		none[name] = false
+	}
+	include := slices.Concat(Include(all), Include(none))
 	for line := range strings.Lines(string(include)) {
 		if len(line) > 98 {
 			t.Errorf("%d characters: %q", len(line), line)
@@ -74,7 +79,7 @@ func TestIncludeLines(t *testing.T) {
 	}
 	for _, o := range Overlays() {
 		if !strings.Contains(string(include), "dtoverlay="+o+"\n") {
-			t.Errorf("overlay %s is never switched on", o)
+			t.Errorf("overlay %s is never named", o)
 		}
 	}
 }
