@@ -16,8 +16,8 @@ import (
 	"sync"
 	"time"
 
-	"farhand/internal/testenv"
 	"farhand/internal/newc"
+	"farhand/internal/testenv"
 	"farhand/lab/kernel"
 	"farhand/lab/machine"
 	"farhand/lab/proto"
