@@ -1,0 +1,212 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"farhand/client"
+	"farhand/image/flash"
+	"farhand/provision/preseed"
+)
+
+func (a *app) flash() *cobra.Command {
+	var f flashFlags
+	cmd := &cobra.Command{
+		Use:   "flash IMAGE DEVICE|FILE",
+		Short: "Write the appliance's image onto a card, with its settings",
+		Long: `flash writes an image (plain, .xz or .gz) onto a card, reads it back, and puts the
+card's settings onto its first partition. With the .bmap file beside the image only
+what has content is written. A disk that is in use is refused, and before anything is
+overwritten flash asks once. Writing to a device takes Linux and root; elsewhere,
+write to a file.
+
+If you are signed in to a relay, the card gets a claim key of its own, good for one
+machine and 7 days: the machine pairs with nobody looking, and is yours. Otherwise it
+shows a code on its screen, for farhand approve.
+
+The shell is off unless --shell turns it on.`,
+		Example: `  sudo -E farhand flash farhand-arm64.img.xz /dev/sdb --name greenhouse
+  sudo -E farhand flash farhand-arm64.img.xz /dev/mmcblk0 --wifi home --country DE --wifi-password-file wifi.txt
+  farhand flash farhand-arm64.img.xz card.img --no-claim --yes`,
+		Args: between(2, 2, "an IMAGE and a DEVICE or FILE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.runFlash(cmd.Context(), args[0], args[1], f)
+		},
+	}
+	f.register(cmd)
+	return cmd
+}
+
+// flashed is what flash says with --json.
+type flashed struct {
+	Target     string   `json:"target"`
+	ImageBytes int64    `json:"image_size_bytes"`
+	Written    int64    `json:"written_bytes"`
+	Files      []string `json:"files"`
+	Relay      string   `json:"relay,omitempty"`
+	ClaimID    string   `json:"claim_id,omitempty"`
+	Hostname   string   `json:"hostname,omitempty"`
+	Rescue     string   `json:"rescue_passphrase"`
+}
+
+func (a *app) runFlash(ctx context.Context, image, path string, f flashFlags) error {
+	settings, err := a.cardSettings(ctx, f)
+	if err != nil {
+		return err
+	}
+	source, err := flash.OpenSource(image, f.bmap)
+	if err != nil {
+		return err
+	}
+	defer source.Close()
+	target, err := flash.InspectTarget(path)
+	if err != nil {
+		return err
+	}
+	if err := a.mayOverwrite(ctx, target, image, f.yes); err != nil {
+		return err
+	}
+	claim, drop, err := a.cardClaim(ctx, f, &settings.Farhand)
+	if err != nil {
+		return err
+	}
+	done, err := a.writeCard(ctx, source, target, settings)
+	if err != nil {
+		drop()
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	if a.json {
+		return a.printJSON(flashed{path, done.Size, done.Written, []string{preseed.FarhandFile, preseed.PreseedFile},
+			settings.Farhand.Relay, claim.ID, settings.Hostname, settings.Farhand.RescuePassphrase})
+	}
+	a.tellFlashed(path, done, settings, claim)
+	return nil
+}
+
+func (a *app) writeCard(ctx context.Context, source *flash.Source, target flash.Target, s preseed.Settings) (flash.Result, error) {
+	card, err := flash.OpenTarget(target)
+	if err != nil {
+		return flash.Result{}, err
+	}
+	tell, end := a.flashProgress(ctx)
+	files := map[string][]byte{preseed.PreseedFile: s.Preseed(), preseed.FarhandFile: s.Farhand.TOML()}
+	done, err := flash.Write(ctx, card, flash.Card{Image: source, Files: files, When: a.env.Now(), Progress: tell})
+	end()
+	return done, errors.Join(err, card.Close())
+}
+
+// mayOverwrite asks before something is lost.
+func (a *app) mayOverwrite(ctx context.Context, t flash.Target, image string, yes bool) error {
+	what := t.Path
+	switch {
+	case !t.Exists || yes:
+		return nil
+	case t.Device:
+		kind := "a fixed disk, no card"
+		if t.Removable {
+			kind = "removable"
+		}
+		what = fmt.Sprintf("%s (%s, %.1f GB, %s)", t.Path, dash(clean(t.Model)), float64(t.Size)/1e9, kind)
+	}
+	if !a.interactive() {
+		return usage("%s would be overwritten: say --yes, or ask for it on a terminal", what)
+	}
+	ok, err := a.confirm(ctx, fmt.Sprintf("Everything on %s will be lost. Write %s onto it?", what, filepath.Base(image)))
+	if err == nil && !ok {
+		a.note("Nothing was written.")
+		return exitStatus(exitFailed)
+	}
+	return err
+}
+
+// flashProgress shows a bar for each phase.
+func (a *app) flashProgress(ctx context.Context) (tell flash.Progress, end func()) {
+	var (
+		now flash.Phase
+		one *bar
+	)
+	end = func() {
+		if one != nil {
+			one.end()
+		}
+	}
+	return func(p flash.Phase, done, total int64) {
+		if p != now {
+			end()
+			now, one = p, a.progress(ctx, string(p))
+		}
+		one.tell(done, total)
+	}, end
+}
+
+// cardClaim puts a new claim key into a card's settings if that is wanted; drop
+// makes it worthless again.
+func (a *app) cardClaim(ctx context.Context, f flashFlags, card *preseed.Farhand) (made client.IssuedClaim, drop func(), err error) {
+	drop = func() {}
+	l, err := a.who()
+	if f.noClaim || err != nil && !f.claim {
+		return made, drop, nil
+	} else if err != nil {
+		return made, drop, err
+	}
+	c, err := a.client(l)
+	if err != nil {
+		return made, drop, err
+	}
+	allowed, err := f.allowed()
+	if err == nil {
+		made, err = c.CreateClaim(ctx, client.NewClaim{MachineName: f.name, Capabilities: allowed, Roots: f.roots})
+	}
+	if err != nil {
+		c.Close()
+		return made, drop, fmt.Errorf("claim key (--no-claim does without): %w", err)
+	}
+	c.Close()
+	card.ClaimKey = made.ClaimKey
+	return made, func() { a.dropClaim(ctx, l, made.ID) }, nil
+}
+
+// dropClaim revokes a key that is on no card, also after an interrupt.
+func (a *app) dropClaim(ctx context.Context, l login, id string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
+	c, err := a.client(l)
+	if err == nil {
+		defer c.Close()
+		err = c.RevokeClaim(ctx, id)
+	}
+	if err != nil {
+		a.note("The claim key %s is on no whole card and still good: farhand claim revoke %s", id, id)
+	}
+}
+
+// tellFlashed says what happens next.
+func (a *app) tellFlashed(path string, done flash.Result, s preseed.Settings, claim client.IssuedClaim) {
+	a.printf("%s holds the image: %d MB written and read back.\n", path, done.Written/1e6)
+	a.printf("\nPut the card into the machine and switch it on. It starts twice the first time, and needs no screen.\n")
+	name := s.Hostname
+	if name == "" {
+		name = "farhand- and the end of its serial number"
+	}
+	a.printf("  Its name in the network: %s\n", name)
+	switch {
+	case s.Wifi != nil:
+		a.printf("  Network: Wi-Fi %s, or a cable\n", clean(preseed.SSIDText(s.Wifi.SSID)))
+	default:
+		a.printf("  Network: a cable, for no Wi-Fi was named\n")
+	}
+	if claim.ID != "" {
+		a.printf("  It pairs with %s by itself, by a key that is good once; %s: farhand machines\n", s.Farhand.Relay, a.ending(claim.ExpiresAt))
+	} else {
+		a.printf("  It shows a code, on a screen, the serial console and in PAIR.TXT on the card: farhand approve CODE\n")
+	}
+	if !s.Farhand.Shell {
+		a.printf("  Commands are off (--shell turns them on)\n")
+	}
+	a.printf("  Without a network for two minutes it opens a Wi-Fi of its own, named farhand-…. Its password:\n\n    %s\n", s.Farhand.RescuePassphrase)
+}
