@@ -17,12 +17,10 @@ func main() {
 		fmt.Fprintln(os.Stderr, "init of a Farhand image: it runs as the first process of a machine only")
 		os.Exit(1)
 	}
-	if err := boot(); err != nil {
-		say("%v", err)
-		say("starting again in 10 s")
-		time.Sleep(10 * time.Second)
-		_ = unix.Reboot(unix.LINUX_REBOOT_CMD_RESTART)
-	}
+	say("%v", boot()) // which returns only when it has failed
+	say("starting again in 10 s")
+	time.Sleep(10 * time.Second)
+	_ = unix.Reboot(unix.LINUX_REBOOT_CMD_RESTART)
 }
 
 // say writes a line that the kernel's log and the console show.
@@ -40,6 +38,7 @@ func say(format string, args ...any) {
 
 const newRoot = "/newroot"
 
+// boot becomes the root's init, or says why it can't.
 func boot() error {
 	if err := mountKernel(); err != nil {
 		return err
