@@ -12,13 +12,11 @@ import (
 	"time"
 
 	"farhand/image/bmap"
+	"farhand/image/disk"
 	"farhand/image/imager"
 	"farhand/image/sbom"
 	"farhand/internal/apt"
 )
-
-// blockSize of the block map: that of the card's file systems.
-const blockSize = 4096
 
 // description is what Imager shows.
 const description = "Makes a Raspberry Pi the far hand of an agent: GPIO, I2C, SPI, serial, USB, printers, files and a shell over one outbound connection."
@@ -32,7 +30,7 @@ func Companions(ctx context.Context, o Options, b Built, c Compressed) error {
 		return err
 	}
 	defer f.Close()
-	ranges, err := extents(f, c.Size)
+	ranges, err := b.Plan.Content()
 	if err != nil {
 		return err
 	}
@@ -40,7 +38,7 @@ func Companions(ctx context.Context, o Options, b Built, c Compressed) error {
 	for _, r := range ranges {
 		content = append(content, bmap.Extent(r))
 	}
-	m, err := bmap.Make(ctx, f, c.Size, blockSize, content)
+	m, err := bmap.Make(ctx, f, c.Size, disk.Block, content)
 	if err != nil {
 		return err
 	}

@@ -4,14 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 
-	"golang.org/x/sys/unix"
-
 	"farhand/image/disk"
-	"farhand/image/layout"
 	"farhand/image/xz"
 )
 
@@ -31,14 +27,11 @@ func Compress(ctx context.Context, b Built, workers int) (Compressed, error) {
 		return Compressed{}, err
 	}
 	defer f.Close()
-	spans, size, err := b.Plan.Spans()
+	o, err := options(b.Plan)
 	if err != nil {
 		return Compressed{}, err
 	}
-	content, err := extents(f, size)
-	if err != nil {
-		return Compressed{}, fmt.Errorf("finding the holes of %s: %w", b.Path, err)
-	}
+	o.Level, o.Workers = 6, workers
 	path := b.Path + ".xz"
 	out, err := os.Create(path + ".part")
 	if err != nil {
@@ -46,46 +39,37 @@ func Compress(ctx context.Context, b Built, workers int) (Compressed, error) {
 	}
 	defer os.Remove(out.Name())
 	defer out.Close()
-	r, err := xz.Encode(ctx, out, f, xz.Options{Size: size, Content: content, Copies: copies(spans), Level: 6, Workers: workers})
+	r, err := xz.Encode(ctx, out, f, o)
 	if err := errors.Join(err, out.Close()); err != nil {
 		return Compressed{}, fmt.Errorf("compressing %s: %w", filepath.Base(b.Path), err)
 	}
 	if err := os.Rename(out.Name(), path); err != nil {
 		return Compressed{}, err
 	}
-	return Compressed{Path: path, Size: size, Packed: r.Compressed, Sum: r.Sum}, nil
+	return Compressed{Path: path, Size: o.Size, Packed: r.Compressed, Sum: r.Sum}, nil
 }
 
-// copies are slot B's partitions.
-func copies(spans []disk.Span) []xz.Copy {
-	by := make(map[int]disk.Span)
-	for _, s := range spans {
-		by[s.Number] = s
+// options are what a plan says of the image: its own word rather than the holes
+// of the file, which depend on the file system that it lies on.
+func options(p disk.Plan) (xz.Options, error) {
+	_, size, err := p.Spans()
+	if err != nil {
+		return xz.Options{}, err
 	}
-	var all []xz.Copy
-	for b, a := range map[int]int{layout.BootB: layout.BootA, layout.SystemB: layout.SystemA} {
-		all = append(all, xz.Copy{Extent: xz.Extent{Start: by[b].Start, Length: by[b].Size}, Of: by[a].Start})
+	content, err := p.Content()
+	if err != nil {
+		return xz.Options{}, err
 	}
-	return all
-}
-
-// extents are the parts of a sparse file that aren't holes.
-func extents(f *os.File, size int64) ([]xz.Extent, error) {
-	var all []xz.Extent
-	for at := int64(0); at < size; {
-		start, err := f.Seek(at, unix.SEEK_DATA)
-		if errors.Is(err, unix.ENXIO) {
-			break
-		} else if err != nil {
-			return nil, err
-		}
-		end, err := f.Seek(start, unix.SEEK_HOLE)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, xz.Extent{Start: start, Length: end - start})
-		at = end
+	copies, err := p.Copies()
+	if err != nil {
+		return xz.Options{}, err
 	}
-	_, err := f.Seek(0, io.SeekStart)
-	return all, err
+	o := xz.Options{Size: size}
+	for _, x := range content {
+		o.Content = append(o.Content, xz.Extent(x))
+	}
+	for _, c := range copies {
+		o.Copies = append(o.Copies, xz.Copy{Extent: xz.Extent(c.Extent), Of: c.Of})
+	}
+	return o, nil
 }

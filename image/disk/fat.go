@@ -37,7 +37,7 @@ func MakeFAT(ctx context.Context, f FAT, path string) error {
 		}
 		return nil
 	}
-	if err := run("mkfs.vfat", "-F", strconv.Itoa(f.Bits), "-n", f.Label, "-i", fmt.Sprintf("%08x", f.Volume), "--invariant", "-C", path, strconv.FormatInt(f.Size/1024, 10)); err != nil {
+	if err := run("mkfs.vfat", "--invariant", "-F", strconv.Itoa(f.Bits), "-n", f.Label, "-i", fmt.Sprintf("%08x", f.Volume), "-C", path, strconv.FormatInt(f.Size/1024, 10)); err != nil {
 		return err
 	}
 	return filepath.WalkDir(f.Tree, func(name string, d fs.DirEntry, err error) error { // in lexical order
