@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"farhand/internal/atomicfile"
 	"farhand/provision/fat"
@@ -128,7 +129,12 @@ func (b *boot) root(dir string) error {
 			return err
 		}
 	}
-	return nil
+	// What stood there already may be a command's link to anywhere.
+	info, err := top.Stat(at)
+	if err == nil && !info.IsDir() {
+		err = syscall.ENOTDIR
+	}
+	return err
 }
 
 // sudoDropIn lets commands become root in the eyes of the service manager; what

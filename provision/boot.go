@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strings"
 
@@ -242,6 +243,12 @@ func (b *boot) otherBoard() (restart string) {
 		if b.failed("set the other board's identity aside", setAside(path)) {
 			return "" // rather two of the same than a restart for ever
 		}
+	}
+	// The other board may live on with what is set aside, so the daemon, which
+	// reads what its owner offers, has no business there.
+	old := b.path(dataDir, stateName+".old-1")
+	if err := b.tree().Own(old, 0, 0); !errors.Is(err, fs.ErrNotExist) {
+		b.failed("take the other board's state from the daemon", err)
 	}
 	b.directories()
 	b.store.Serial, b.store.Cloned, b.store.Paired, b.store.Handed = serial, true, false, true

@@ -318,6 +318,11 @@ func TestClonedCard(t *testing.T) {
 	if err := saveStore(m.path(dataDir, storeName), st); err != nil {
 		t.Fatal(err)
 	}
+	owned := make(map[string]int)
+	m.Chown = func(path string, uid, _ int) error {
+		owned[path] = uid
+		return nil
+	}
 	for board, serial := range []string{"1000000011111111", "1000000022222222", "1000000033333333", "1000000044444444", "1000000055555555"} {
 		m.write("/proc/device-tree/serial-number", serial+"\x00")
 		m.write("/data/system/machine-id", serial)
@@ -341,6 +346,9 @@ func TestClonedCard(t *testing.T) {
 		}
 		if board == 0 && m.file("/data/farhand/state.old-1/credentials.json") != "tokens" {
 			t.Error("the old state isn't kept")
+		}
+		if uid, told := owned[m.path("/data/farhand/state.old-1")]; !told || uid != 0 {
+			t.Error("the daemon can still read another board's state")
 		}
 		if f := m.facts(st, bootReport{}); !f.Cloned {
 			t.Error("not told")
@@ -528,10 +536,13 @@ func TestRoots(t *testing.T) {
 	m := newMachine(t)
 	m.write("/data/work/", "")
 	m.write("/data/elsewhere/", "")
-	if err := os.Symlink(m.path("/data/elsewhere"), m.path("/data/work/link")); err != nil {
-		t.Fatal(err)
+	m.write("/data/work/a/", "")
+	for _, link := range []string{"/data/work/link", "/data/work/a/link"} {
+		if err := os.Symlink(m.path("/data/elsewhere"), m.path(link)); err != nil {
+			t.Fatal(err)
+		}
 	}
-	m.onCard(preseed.FarhandFile, `roots = ["/data/work/x", "/data/work/link/y", "/mnt/none", "/data/elsewhere"]`)
+	m.onCard(preseed.FarhandFile, `roots = ["/data/work/x", "/data/work/link/y", "/data/work/link", "/data/work/a/link", "/mnt/none", "/data/elsewhere"]`)
 	m.boot()
 	if config := m.file("/run/farhand/config.toml"); !strings.Contains(config, `roots = ["/data/work/x", "/data/elsewhere"]`) {
 		t.Error(config)

@@ -1,7 +1,7 @@
 package provision
 
 import (
-	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -25,8 +25,31 @@ type Clock interface {
 	Set(time.Time) error
 }
 
-// hintFile is there from the first hint of this boot on.
+// hintFile is there from the first hint of this boot on, and holds hints.
 const hintFile = runDir + "/clock-hint"
+
+// hints are what was taken since the start. They are kept outside of the
+// process: that leaves when it is idle, and a bound that ends with it is none.
+type hints struct {
+	Taken int `json:"taken"`
+	// Latest is the latest time, in seconds since 1970, that is believed. The
+	// first hint fixes it, so that several don't add up.
+	Latest int64 `json:"latest"`
+}
+
+func (s *System) hints() (h hints, err error) {
+	b, err := readLimited(s.path(hintFile), 1<<10)
+	if errors.Is(err, fs.ErrNotExist) {
+		return hints{}, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(b, &h)
+	}
+	if err != nil {
+		return hints{}, fmt.Errorf("read which hints were taken: %w", err)
+	}
+	return h, nil
+}
 
 // keepEvery is how often the time is kept. It bounds how far behind the clock of
 // a board without a battery is after a power cut.
@@ -64,25 +87,36 @@ const (
 )
 
 // hint sets the clock to what a pinned host said.
-func (s *System) hint(_ context.Context, h request.ClockHint, taken int) error {
+func (s *System) hint(h request.ClockHint) error {
 	now, then := s.Clock.Now(), time.Unix(h.Unix, 0)
-	floor := time.Unix(s.clockFloor(), 0)
+	past, err := s.hints()
+	if err != nil {
+		return err
+	}
+	if past.Taken == 0 {
+		past.Latest = later(now, time.Unix(s.clockFloor(), 0)).Add(maxAhead).Unix()
+	}
 	switch {
 	case s.Clock.Synchronised():
 		return &request.Error{Code: request.Refused, Message: "the clock is synchronised"}
-	case taken >= maxHints:
-		return &request.Error{Code: request.Refused, Message: fmt.Sprintf("%d hints were taken since the start", taken)}
+	case past.Taken >= maxHints:
+		return &request.Error{Code: request.Refused, Message: fmt.Sprintf("%d hints were taken since the start", past.Taken)}
 	case !then.After(now):
 		return &request.Error{Code: request.Refused, Message: "the hint is no later than the clock"}
-	case then.Sub(later(now, floor)) > maxAhead:
+	case h.Unix > past.Latest:
 		return &request.Error{Code: request.Refused, Message: "the hint is more than ten years ahead"}
+	}
+	past.Taken++
+	b, err := json.Marshal(past)
+	if err == nil {
+		// The daemon, too, tells by it what the clock stands on.
+		err = s.install(hintFile, b, 0o644, 0, 0)
+	}
+	if err != nil {
+		return fmt.Errorf("note that a hint is taken: %w", err)
 	}
 	if err := s.Clock.Set(then); err != nil {
 		return fmt.Errorf("set the clock: %w", err)
-	}
-	// The daemon tells by it what the clock stands on.
-	if err := s.install(hintFile, nil, 0o644, 0, 0); err != nil {
-		s.Log.Warn("not noted that the clock stands on a hint", "error", err)
 	}
 	s.Log.Warn("the clock was set to what the relay says", "from", now.UTC(), "to", then.UTC())
 	return nil

@@ -106,18 +106,30 @@ func TestClockHint(t *testing.T) {
 			t.Errorf("%v: %v", d, err)
 		}
 	}
-	for range maxHints {
+	start := m.clock.now
+	for n := range maxHints {
+		srv = m.server() // one that leaves when idle doesn't forget
+		if n == 1 {
+			if err := hint(maxAhead); !errors.Is(err, request.Refused) {
+				t.Errorf("hints that add up: %v", err)
+			}
+		}
 		if err := hint(time.Hour); err != nil {
 			t.Error(err)
 		}
+		m.clock.now = start.Add(time.Duration(n+1) * time.Hour)
 	}
+	srv = m.server()
 	if err := hint(time.Hour); !errors.Is(err, request.Refused) {
 		t.Errorf("one too many: %v", err)
 	}
 	if len(m.clock.set) != maxHints {
 		t.Errorf("set to %v", m.clock.set)
 	}
-	srv.hints, m.clock.sync = 0, true
+	m.clock.sync = true
+	if err := os.Remove(m.path(hintFile)); err != nil {
+		t.Fatal(err)
+	}
 	if err := hint(time.Hour); !errors.Is(err, request.Refused) {
 		t.Errorf("synchronised: %v", err)
 	}

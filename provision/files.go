@@ -37,8 +37,12 @@ func (s *System) install(path string, data []byte, mode os.FileMode, uid, gid in
 		return fmt.Errorf("write %s: %w", path, err)
 	}
 	_, err = f.Write(data)
-	if err == nil {
-		err = s.tree().Own(temp, uid, gid)
+	switch {
+	case err != nil:
+	case s.Chown != nil:
+		err = s.Chown(temp, uid, gid)
+	default:
+		err = f.Chown(uid, gid) // not by its name, which the directory's owner can give to another
 	}
 	if err == nil {
 		err = f.Chmod(mode)

@@ -27,8 +27,7 @@ type Server struct {
 	// state with a lock of its own held.
 	mu      sync.Mutex
 	store   store
-	kept    bool // the store could be read
-	hints   int
+	kept    bool   // the store could be read
 	trouble string // what failed last, for the screen
 
 	card  sync.Mutex // held while the card is written, over mu
@@ -161,14 +160,10 @@ func (srv *Server) Online(context.Context) error {
 }
 
 // SetClockHint implements request.Handler.
-func (srv *Server) SetClockHint(ctx context.Context, h request.ClockHint) error {
+func (srv *Server) SetClockHint(_ context.Context, h request.ClockHint) error {
 	srv.mu.Lock()
 	defer srv.mu.Unlock()
-	if err := srv.sys.hint(ctx, h, srv.hints); err != nil {
-		return err
-	}
-	srv.hints++
-	return nil
+	return srv.sys.hint(h)
 }
 
 // change changes the store, and keeps it if it changed.
