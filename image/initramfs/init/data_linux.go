@@ -22,13 +22,18 @@ import (
 
 const dataDir = "/data"
 
+// dataOptions of ext4 (Linux, Documentation/admin-guide/ext4.rst). The blocks
+// that mke2fs reserves are for root and the daemon's group (900), so that
+// commands that fill the disk leave the daemon room for its state.
+const dataOptions = "errors=remount-ro,commit=5,resgid=900"
+
 // openData mounts the data partition, which it makes on the first start. It
 // answers what is wrong with it; then the directory is in memory.
 func openData(card string) error {
 	device := partition(card, layout.Data)
 	err := prepare(device)
 	if err == nil {
-		err = unix.Mount(device, dataDir, "ext4", unix.MS_NOATIME|unix.MS_NOSUID|unix.MS_NODEV, "errors=remount-ro,commit=5")
+		err = unix.Mount(device, dataDir, "ext4", unix.MS_NOATIME|unix.MS_NOSUID|unix.MS_NODEV, dataOptions)
 	}
 	if err == nil {
 		if err := fill(device); err != nil {

@@ -3,14 +3,24 @@ package main
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
+	"farhand/image/root"
 	"farhand/internal/testenv"
 )
+
+// What commands can't fill is the group's that the daemon has.
+func TestReserveIsTheDaemons(t *testing.T) {
+	if want := fmt.Sprintf(",resgid=%d", root.FarhandID); !strings.Contains(dataOptions, want) {
+		t.Errorf("%s lacks %s", dataOptions, want)
+	}
+}
 
 func TestSlot(t *testing.T) {
 	for name, c := range map[string]struct {
