@@ -205,3 +205,21 @@ func TestOverTheSocket(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// What stands on a card can be anything, and what is told of it is bounded: the
+// report is stored, and goes through the socket.
+func TestReportOfNonsenseIsBounded(t *testing.T) {
+	m := newMachine(t)
+	table := "[" + strings.Repeat("x", preseed.MaxFile/2) + "]\n"
+	m.onCard(preseed.FarhandFile, "name = \"bench\"\n"+table+strings.Repeat("y = 1\n", 200))
+	m.onCard(preseed.PreseedFile, strings.Repeat(strings.Repeat("z", 500)+" = 1\n", 120))
+	m.boot()
+	m.boot()
+	if st := m.stored(); st.Settings.Farhand.Name != "bench" {
+		t.Error("the settings are lost")
+	}
+	answer := request.Answer(t.Context(), m.server(), []byte(`{"request":"facts"}`))
+	if !strings.HasPrefix(string(answer), `{"ok":true`) {
+		t.Errorf("%.200s", answer)
+	}
+}
