@@ -1,9 +1,6 @@
 package preseed
 
-import (
-	"fmt"
-	"strings"
-)
+import "fmt"
 
 // report collects what became of a file's settings. It never gets to see a
 // value: a reason that quotes one would end in a log.
@@ -12,22 +9,14 @@ type report struct {
 	items []Item
 }
 
-// maxItems bounds the report of one file, and maxKey how much of a key's name,
-// in bytes, stands in it: a table's name is repeated with each of its keys, and
-// a report that is too long can neither be stored nor told.
-const (
-	maxItems = 128
-	maxKey   = 80
-)
+// maxItems bounds the report of one file.
+const maxItems = 128
 
 func (r *report) add(key, outcome, why string) {
 	if len(r.items) == maxItems {
 		return
 	}
 	name := r.file
-	if len(key) > maxKey {
-		key = strings.ToValidUTF8(key[:maxKey], "") + "..."
-	}
 	if key != "" {
 		name += " " + key
 	}
