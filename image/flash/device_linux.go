@@ -1,7 +1,6 @@
 package flash
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -82,13 +81,12 @@ func (s system) busy(path, dir string) error {
 	for _, n := range numbers {
 		names["/dev/"+n] = true
 	}
-	mounts, err := os.Open(filepath.Join(s.proc, "self/mountinfo"))
+	mounts, err := os.ReadFile(filepath.Join(s.proc, "self/mountinfo"))
 	if err != nil {
 		return fmt.Errorf("what is mounted: %w", err)
 	}
-	defer mounts.Close()
-	for lines := bufio.NewScanner(mounts); lines.Scan(); { // proc_pid_mountinfo(5)
-		f := strings.Fields(lines.Text())
+	for l := range strings.Lines(string(mounts)) { // proc_pid_mountinfo(5)
+		f := strings.Fields(l)
 		if len(f) < 5 {
 			continue
 		}

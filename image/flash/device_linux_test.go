@@ -48,6 +48,7 @@ func kernel(t *testing.T) system {
 	disk("mmcblk0", "179:0", "15333376", map[string]string{"device/name": "SC16G"})
 	file(filepath.Join(s.proc, "self/mountinfo"), `22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
 23 22 0:20 / /proc rw - proc proc rw
+25 22 0:45 / /containers rw - overlay overlay rw,lowerdir=`+strings.Repeat("/layer:", 20_000)+`
 24 22 0:44 / /srv rw - btrfs /dev/sdg1 rw`)
 	file(filepath.Join(s.proc, "swaps"), "Filename\tType\tSize\tUsed\tPriority\n/dev/sde1 partition 100 0 -2")
 	return s

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"runtime"
 )
 
 // Target is where an image may be written to.
@@ -39,10 +40,18 @@ func InspectTarget(path string) (Target, error) {
 }
 
 // OpenTarget opens a target for Write. A device is opened so that nobody can
-// mount it meanwhile.
+// mount it meanwhile; a file is its user's alone, for it will hold secrets.
 func OpenTarget(t Target) (*os.File, error) {
 	if t.Device {
 		return openDevice(t)
 	}
-	return os.OpenFile(t.Path, os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := os.OpenFile(t.Path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.Chmod(0o600); err != nil && runtime.GOOS != "windows" {
+		f.Close()
+		return nil, fmt.Errorf("keep others from reading the card's secrets: %w", err)
+	}
+	return f, nil
 }

@@ -208,5 +208,5 @@ func (a *app) tellFlashed(path string, done flash.Result, s preseed.Settings, cl
 	if !s.Farhand.Shell {
 		a.printf("  Commands are off (--shell turns them on)\n")
 	}
-	a.printf("  Without a network for two minutes it opens a Wi-Fi of its own, named farhand-…. Its password:\n\n    %s\n", s.Farhand.RescuePassphrase)
+	a.printf("  Without a network for two minutes it opens a Wi-Fi of its own, with the same name. Its password:\n\n    %s\n", s.Farhand.RescuePassphrase)
 }

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -145,6 +146,9 @@ func TestFlash(t *testing.T) {
 	}
 
 	// Without a key, over what is there, as JSON.
+	if err := os.Chmod("card.img", 0o644); err != nil {
+		t.Fatal(err)
+	}
 	var answer struct {
 		Target  string `json:"target"`
 		ClaimID string `json:"claim_id"`
@@ -152,6 +156,9 @@ func TestFlash(t *testing.T) {
 	}
 	if err := json.Unmarshal([]byte(must("", "flash", image, "card.img", "--no-claim", "--yes", "--json")), &answer); err != nil {
 		t.Fatal(err)
+	}
+	if info, err := os.Stat("card.img"); err != nil || runtime.GOOS != "windows" && info.Mode().Perm() != 0o600 {
+		t.Errorf("others may read the card: %v, %v", info.Mode(), err)
 	}
 	s = cardSettings(t, "card.img")
 	if answer.Target != "card.img" || answer.ClaimID != "" || s.Farhand.ClaimKey != "" || s.Farhand.RescuePassphrase != answer.Rescue || s.User != nil || s.Farhand.Shell || s.Farhand.Relay != r.URL() {
