@@ -62,12 +62,19 @@ func (d *device) close() {
 
 func nothing(*writelog.Log) []writelog.Write { return nil }
 
+// stays leaves the board on for whoever wants to look at it.
+func (d *device) stays(ctx context.Context) {
+	if !d.stay || d.m == nil {
+		return
+	}
+	d.out.say(d.name, "it stays on until Ctrl-C. In another terminal:\n    export FARHAND_CONFIG_DIR=%s\n    %s exec %s -- uname -a",
+		filepath.Join(d.bench.dir, "operator"), filepath.Join(d.bench.bin, "farhand"), d.host)
+	<-ctx.Done()
+}
+
 // failed leaves what the console said, and the journal that is on the card,
 // beside the report.
 func (d *device) failed() {
-	if d.m == nil {
-		return
-	}
 	d.m.Cut() // so that what is read is still
 	beside := filepath.Join(filepath.Dir(d.options.report), "boot-test-"+d.name)
 	if err := os.WriteFile(beside+".console", []byte(d.m.Console.String()), 0o644); err == nil {
@@ -211,13 +218,13 @@ func (d *device) farhand(ctx context.Context, n int, args ...string) (string, er
 
 // sh runs a shell's script on the device, as the operator.
 func (d *device) sh(ctx context.Context, script string) (string, error) {
-	out, err := d.farhand(ctx, 1, "exec", "--", "sh", "-euc", script)
+	out, err := d.farhand(ctx, 1, "exec", "--timeout", "2m", "--", "sh", "-euc", script)
 	return strings.TrimSpace(out), err
 }
 
 // root runs one as root, which this card's owner allows.
 func (d *device) root(ctx context.Context, script string) (string, error) {
-	out, err := d.farhand(ctx, 1, "exec", "--", "sudo", "-n", "sh", "-euc", script)
+	out, err := d.farhand(ctx, 1, "exec", "--timeout", "2m", "--", "sudo", "-n", "sh", "-euc", script)
 	return strings.TrimSpace(out), err
 }
 

@@ -25,7 +25,7 @@ import (
 // options are the command line.
 type options struct {
 	image, bin, report, cache, only string
-	quick, console, keep            bool
+	quick, console, keep, stay      bool
 	seed                            uint64
 	cuts, points                    int
 	lanes                           int
@@ -44,6 +44,7 @@ func main() {
 	flag.BoolVar(&o.quick, "quick", false, "only what every change must pass")
 	flag.BoolVar(&o.console, "console", false, "show the boards' consoles")
 	flag.BoolVar(&o.keep, "keep", false, "keep cards and consoles, and say where")
+	flag.BoolVar(&o.stay, "stay", false, "leave boards on after their last step, until Ctrl-C, and say how to reach them")
 	flag.Uint64Var(&o.seed, "seed", 0, "repeat the power cuts of a run (0: others)")
 	flag.IntVar(&o.cuts, "cuts", 10, "how many power cuts to boot after")
 	flag.IntVar(&o.points, "points", 50, "how many more cut points to check without booting")

@@ -206,10 +206,13 @@ func (l *lane) work(ctx context.Context) {
 		}
 		l.report.add(r)
 		if err != nil {
-			d.failed()
+			if d.stays(ctx); d.m != nil {
+				d.failed()
+			}
 			return
 		}
 	}
+	d.stays(ctx)
 }
 
 func (l *lane) step(ctx context.Context, s step) error {
