@@ -1,9 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -111,20 +114,60 @@ func (d *device) journal(ctx context.Context, to string) error {
 	return err
 }
 
-// flash makes a card of the image that asks for what the settings say.
-func (d *device) flash(ctx context.Context, s preseed.Settings) (err error) {
-	d.card, err = card.Copy(ctx, d.raw, filepath.Join(d.dir, "card"), cardSize)
+// flash makes a card of the image by farhand flash, as an owner would, but that
+// the board sees the relay at another address than we do. It returns the
+// passphrase of the card's rescue network. Commands may become root, for making
+// devices and for breaking things.
+func (d *device) flash(ctx context.Context, flags ...string) (string, error) {
+	file := filepath.Join(d.dir, "card")
+	if err := os.Remove(file); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return "", err
+	}
+	args := []string{"flash", d.raw, file, "--json", "--yes", "--name", d.host, "--hostname", d.host, "--shell", "--sudo"}
+	if blocks := strings.TrimSuffix(d.image, ".xz") + ".bmap"; exists(blocks) {
+		args = append(args, "--bmap", blocks)
+	}
+	out, err := d.bench.farhand(ctx, append(args, flags...)...)
+	if err != nil {
+		return "", err
+	}
+	var made struct {
+		Rescue string `json:"rescue_passphrase"`
+	}
+	if err := json.Unmarshal([]byte(out), &made); err != nil {
+		return "", fmt.Errorf("farhand flash: %w", err)
+	}
+	if d.card, err = card.Open(file, cardSize); err != nil {
+		return "", err
+	}
+	return made.Rescue, d.readdress(ctx)
+}
+
+// readdress puts the relay's address, as boards see it, onto the card.
+func (d *device) readdress(ctx context.Context) error {
+	dir, err := os.MkdirTemp(d.dir, "fat-")
 	if err != nil {
 		return err
 	}
-	s.Farhand.Relay, s.Farhand.CASHA256 = d.bench.relayFor(), d.bench.ca
-	if err := d.card.Put(ctx, layout.Autoboot, preseed.FarhandFile, s.Farhand.TOML()); err != nil {
+	defer os.RemoveAll(dir)
+	files, err := d.card.Files(ctx, layout.Autoboot, dir)
+	if err != nil {
 		return err
 	}
-	if p := s.Preseed(); len(p) > 0 {
-		return d.card.Put(ctx, layout.Autoboot, preseed.PreseedFile, p)
+	text, err := fs.ReadFile(files, preseed.FarhandFile)
+	if err != nil {
+		return err
 	}
-	return nil
+	here, there := []byte(d.bench.relayHere()), []byte(d.bench.relayFor())
+	if !bytes.Contains(text, here) || !bytes.Contains(text, []byte(d.bench.ca)) {
+		return fmt.Errorf("%s names no relay of ours: %q", preseed.FarhandFile, text)
+	}
+	return d.card.Put(ctx, layout.Autoboot, preseed.FarhandFile, bytes.ReplaceAll(text, here, there))
+}
+
+func exists(file string) bool {
+	_, err := os.Stat(file)
+	return err == nil
 }
 
 // power turns the board on.

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"image/png"
@@ -18,7 +17,6 @@ import (
 	"github.com/makiuchi-d/gozxing"
 	"github.com/makiuchi-d/gozxing/qrcode"
 
-	"farhand/client"
 	"farhand/e2e/boot/firmware"
 	"farhand/image/layout"
 	"farhand/provision/preseed"
@@ -38,16 +36,10 @@ type pairing struct {
 	code string
 }
 
-// settings of a card of the test: commands may become root, for making devices
-// and for breaking things.
-func settings(name string) preseed.Settings {
-	return preseed.Settings{Hostname: name, Farhand: preseed.Farhand{Name: name, Shell: true, OperatorSudo: true}}
-}
-
 // pair are the steps from a fresh card to a device that the relay has.
 func (p *pairing) pair(display bool) []step {
 	steps := []step{
-		{"a card is flashed", 2 * time.Minute, func(ctx context.Context) error { return p.flash(ctx, settings(p.host)) }},
+		{"a card is flashed", 2 * time.Minute, p.unclaimed},
 		{"a code on the serial console", p.patience(), p.readCode},
 		{"the same in PAIR.TXT and in the QR of PAIR.PNG", time.Minute, p.readCard},
 	}
@@ -180,18 +172,14 @@ func (p *pairing) forgotten(ctx context.Context) error {
 	})
 }
 
-// claimed flashes a card that pairs by itself.
-func (d *device) claimed(ctx context.Context) error { return d.claimedWith(ctx, settings(d.host)) }
+// unclaimed flashes a card that shows a code.
+func (d *device) unclaimed(ctx context.Context) error {
+	_, err := d.flash(ctx, "--no-claim")
+	return err
+}
 
-func (d *device) claimedWith(ctx context.Context, s preseed.Settings) error {
-	out, err := d.bench.farhand(ctx, "claim", "create", "--json", "--name", d.host, "--allow", capabilities)
-	if err != nil {
-		return err
-	}
-	var made client.IssuedClaim
-	if err := json.Unmarshal([]byte(out), &made); err != nil {
-		return fmt.Errorf("farhand claim create: %w", err)
-	}
-	s.Farhand.ClaimKey = made.ClaimKey
-	return d.flash(ctx, s)
+// claimed flashes a card that pairs by itself.
+func (d *device) claimed(ctx context.Context) error {
+	_, err := d.flash(ctx, "--claim")
+	return err
 }

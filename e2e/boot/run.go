@@ -109,12 +109,10 @@ func (r *run) remember(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(r.dir, "pristine")
-	c, err := card.Copy(ctx, r.raw, path, info.Size())
+	c, err := card.Open(r.raw, info.Size())
 	if err != nil {
 		return err
 	}
-	defer os.Remove(path)
 	files, err := c.Files(ctx, layout.Autoboot, filepath.Join(r.dir, "files"))
 	if err != nil {
 		return err

@@ -20,7 +20,7 @@ type wifi struct {
 // cable is pulled, becomes an access point; a second radio of the same kernel
 // joins it with the passphrase of the card.
 func wifiSteps(d *device) []step {
-	w := &wifi{device: d, passphrase: rescue.NewPassphrase()}
+	w := &wifi{device: d}
 	return []step{
 		{"a card is flashed that allows the rescue network", 2 * time.Minute, w.claim},
 		{"it comes online", d.patience(), d.again(firmware.Start{}, "first boot")},
@@ -32,11 +32,12 @@ func wifiSteps(d *device) []step {
 	}
 }
 
-func (w *wifi) claim(ctx context.Context) error {
-	s := settings(w.host)
-	s.Country = "DE"
-	s.Farhand.WifiRescue, s.Farhand.RescuePassphrase = true, w.passphrase
-	return w.claimedWith(ctx, s)
+func (w *wifi) claim(ctx context.Context) (err error) {
+	w.passphrase, err = w.flash(ctx, "--claim", "--country", "DE", "--wifi-rescue")
+	if err == nil && len(w.passphrase) != rescue.PassphraseLength {
+		err = fmt.Errorf("the rescue network's passphrase is %q", w.passphrase)
+	}
+	return err
 }
 
 // done is what the visitor prints on the serial console at its end.

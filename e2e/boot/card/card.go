@@ -22,33 +22,23 @@ type Card struct {
 	Partitions map[int]Partition // by number; as the image has them, until Reread
 }
 
-// Copy makes a card of that size, in bytes, from an image. Both are sparse.
-func Copy(ctx context.Context, image, path string, size int64) (*Card, error) {
-	from, err := os.Open(image)
-	if err != nil {
-		return nil, err
-	}
-	defer from.Close()
-	info, err := from.Stat()
+// Open takes a file for a card of that size, in bytes: what is missing to it is
+// zeros.
+func Open(path string, size int64) (*Card, error) {
+	info, err := os.Stat(path)
 	if err != nil {
 		return nil, err
 	}
 	if info.Size() > size {
-		return nil, fmt.Errorf("%s has %d bytes, the card only %d", image, info.Size(), size)
+		return nil, fmt.Errorf("%s has %d bytes, the card only %d", path, info.Size(), size)
 	}
-	to, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	defer to.Close()
-	if err := sparse(ctx, from, 0, info.Size(), to); err != nil {
-		return nil, fmt.Errorf("copying %s: %w", image, err)
-	}
-	if err := to.Truncate(size); err != nil {
-		return nil, err
+	if info.Size() < size {
+		if err := os.Truncate(path, size); err != nil {
+			return nil, err
+		}
 	}
 	c := &Card{Path: path}
-	return c, errors.Join(c.Reread(), to.Close())
+	return c, c.Reread()
 }
 
 // Reread reads the partition table again.
