@@ -28,7 +28,7 @@ func MakeFAT(ctx context.Context, f FAT, path string) error {
 	if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
 		return err
 	}
-	env := append(os.Environ(), "SOURCE_DATE_EPOCH="+strconv.FormatInt(f.Epoch.Unix(), 10), "TZ=UTC", "MTOOLS_SKIP_CHECK=1")
+	env := append(os.Environ(), "SOURCE_DATE_EPOCH="+strconv.FormatInt(f.Epoch.Unix(), 10), "TZ=UTC", "LC_ALL=C.UTF-8", "MTOOLS_SKIP_CHECK=1")
 	run := func(name string, args ...string) error {
 		cmd := exec.CommandContext(ctx, name, args...)
 		cmd.Env = env

@@ -60,7 +60,7 @@ func tool(t *testing.T, name string, args ...string) string {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Env = append(os.Environ(), "MTOOLS_SKIP_CHECK=1", "TZ=UTC")
+	cmd.Env = append(os.Environ(), "MTOOLS_SKIP_CHECK=1", "TZ=UTC", "LC_ALL=C.UTF-8")
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%s %v: %v\n%s", name, args, err, out)
