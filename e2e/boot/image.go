@@ -57,6 +57,10 @@ func (r *run) unpack(ctx context.Context) error {
 			return err
 		}
 	}
+	var err error
+	if r.image, err = filepath.Abs(r.image); err != nil {
+		return err
+	}
 	if !strings.HasSuffix(r.image, ".xz") {
 		r.raw = r.image
 		return nil
