@@ -178,7 +178,7 @@ func (v *Volume) record(short [11]byte, cluster uint32, size int64, attr byte, w
 	le := binary.LittleEndian
 	copy(b, short[:])
 	b[11] = attr
-	date, clock := toDOS(when)
+	date, clock := dosTime(when)
 	le.PutUint16(b[14:], clock)
 	le.PutUint16(b[16:], date)
 	le.PutUint16(b[18:], date)
@@ -225,8 +225,8 @@ func (v *Volume) room(d *directory, n int) (int, error) {
 	return at, nil
 }
 
-// toDOS rounds down to 2 s; the format begins with 1980.
-func toDOS(t time.Time) (date, clock uint16) {
+// dosTime rounds down to 2 s; the format begins with 1980.
+func dosTime(t time.Time) (date, clock uint16) {
 	t = t.UTC()
 	if t.Year() < 1980 {
 		t = time.Date(1980, 1, 1, 0, 0, 0, 0, time.UTC)
