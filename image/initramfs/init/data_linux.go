@@ -73,8 +73,10 @@ func prepare(device string) error {
 		return repair(device)
 	}
 	start := time.Now()
-	// The label says that the file system isn't complete until it is.
-	if err := run("/usr/sbin/mke2fs", "-q", "-F", "-t", "ext4", "-L", layout.NewDataLabel, "-m", "1", "-E", "lazy_itable_init=1,lazy_journal_init=1,discard", device); err != nil {
+	// The label says that the file system isn't complete until it is. Nothing is
+	// discarded: on some cards that takes minutes, in which nothing is to be seen;
+	// fstrim.timer does it later.
+	if err := run("/usr/sbin/mke2fs", "-q", "-F", "-t", "ext4", "-L", layout.NewDataLabel, "-m", "1", "-E", "lazy_itable_init=1,lazy_journal_init=1,nodiscard", device); err != nil {
 		return fmt.Errorf("making the data file system: %w", err)
 	}
 	if err := run("/usr/sbin/tune2fs", "-L", layout.DataLabel, device); err != nil {
