@@ -21,9 +21,9 @@ import (
 	"farhand/provision/preseed"
 )
 
-// cardSize is that of a small card, in bytes; a Pi 3B of QEMU's wants a power of
-// two.
-const cardSize = 4 << 30
+// cardSize is that of a small card, in bytes. The emulated Pi 3B wants a power of
+// two, and is slow to write.
+func (d *device) cardSize() int64 { return [...]int64{4 << 30, 2 << 30}[d.kind] }
 
 // device is a board, its card, and what the relay calls it.
 type device struct {
@@ -137,7 +137,7 @@ func (d *device) flash(ctx context.Context, flags ...string) (string, error) {
 	if err := json.Unmarshal([]byte(out), &made); err != nil {
 		return "", fmt.Errorf("farhand flash: %w", err)
 	}
-	if d.card, err = card.Open(file, cardSize); err != nil {
+	if d.card, err = card.Open(file, d.cardSize()); err != nil {
 		return "", err
 	}
 	return made.Rescue, d.readdress(ctx)
@@ -242,7 +242,7 @@ func (d *device) poll(ctx context.Context, every time.Duration, complaint string
 		case d.m == nil:
 			return fmt.Errorf("%s: the board is off", complaint)
 		case !d.m.Running():
-			return fmt.Errorf("%s: the board went off; its console ended with\n%s", complaint, d.m.Console.Tail())
+			return fmt.Errorf("%s: the board went off (%s); its console ended with\n%s", complaint, d.m.Fate(), d.m.Console.Tail())
 		}
 		select {
 		case <-tick.C:

@@ -95,9 +95,7 @@ func (m *Machine) Await(ctx context.Context, mark int, pattern string) ([]string
 	watching.Go(func() {
 		select {
 		case <-m.process.Done():
-			m.mu.Lock()
-			defer m.mu.Unlock()
-			cancel(fmt.Errorf("the machine went off (%s)", m.reason))
+			cancel(fmt.Errorf("the machine went off (%s)", m.Fate()))
 		case <-ctx.Done():
 		}
 	})
@@ -114,6 +112,24 @@ func (m *Machine) Running() bool {
 		return false
 	default:
 		return true
+	}
+}
+
+// Fate says why a machine that is off went off.
+func (m *Machine) Fate() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case m.watchdog:
+		return "its watchdog reset it"
+	case m.reason != "":
+		return m.reason
+	}
+	select {
+	case <-m.process.Done():
+		return fmt.Sprintf("QEMU ended: %v", m.process.Wait())
+	default:
+		return "it runs"
 	}
 }
 

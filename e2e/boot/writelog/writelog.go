@@ -27,8 +27,9 @@ const (
 	flagMark    = 1 << 3
 )
 
-// maxEntries bounds what a damaged log can make us read: an hour of a busy card.
-const maxEntries = 1 << 22
+// maxEntries bounds what a damaged log can make us read. The emulated SD card
+// writes a sector at a time.
+const maxEntries = 1 << 24
 
 // Write is one that the disk was given.
 type Write struct {
