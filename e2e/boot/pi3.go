@@ -67,7 +67,7 @@ func (d *device) buses(ctx context.Context) error {
 	if err := d.expect(ctx, "48", 2, "i2c", "scan", "i2c:1"); err != nil {
 		return err
 	}
-	for celsius, want := range map[int]string{25: "19 00", 37: "25 00"} {
+	for celsius, want := range map[int]string{25: "1900", 37: "2500"} {
 		if err := d.m.Do(ctx, "qom-set", map[string]any{"path": "/machine/peripheral/tmp", "property": "temperature", "value": celsius * 1000}, nil); err != nil {
 			return err
 		}
@@ -80,7 +80,7 @@ func (d *device) buses(ctx context.Context) error {
 		return err
 	}
 	out, err := d.farhand(ctx, 2, "i2c", "read", "i2c:1", "0x50", "0x10", "-n", "2", "--hex")
-	if err != nil || strings.TrimSpace(out) != "5a a5" {
+	if err != nil || strings.TrimSpace(out) != "5aa5" {
 		return unlike(err, "the EEPROM says %q", out)
 	}
 	return nil
