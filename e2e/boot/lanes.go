@@ -21,6 +21,7 @@ func allLanes() []*lane {
 		{name: "cuts", kind: guest.Virt, steps: cutSteps, limit: 25 * time.Minute, full: true},
 		{name: "pi3", kind: guest.Pi3B, steps: pi3Steps, limit: 20 * time.Minute, full: true},
 		{name: "wifi", kind: guest.Virt, steps: wifiSteps, limit: 20 * time.Minute, full: true},
+		{name: "figures", kind: guest.Virt, steps: figureSteps, limit: 15 * time.Minute, full: true, alone: true},
 	}
 }
 
@@ -52,7 +53,6 @@ func codeSteps(d *device) []step {
 	}
 	return append(steps,
 		step{"it restarts: the second boot", d.patience(), d.reboot(firmware.Start{}, "second boot")},
-		step{"memory, two minutes after READY", 5 * time.Minute, d.memory},
 		step{"a trial: it restarts from slot B", d.patience(), d.trial},
 		step{"the trial was no choice: it restarts from slot A", d.patience(), d.guarded},
 		step{"process 1 freezes: the hardware's watchdog", d.patience(), d.frozen},

@@ -88,8 +88,24 @@ func (r *report) finish(o options) {
 	r.OK = len(r.Steps) > 0 && !slices.ContainsFunc(r.Steps, func(x result) bool { return x.Failed != "" })
 }
 
+// median of a figure's samples so far; 0 if there are none.
+func (r *report) median(name string) float64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var values []float64
+	for _, s := range r.samples {
+		if s.name == name {
+			values = append(values, s.value)
+		}
+	}
+	return median(values)
+}
+
 func median(v []float64) float64 {
 	v = slices.Sorted(slices.Values(v))
+	if len(v) == 0 {
+		return 0
+	}
 	if n := len(v); n%2 == 0 {
 		return (v[n/2-1] + v[n/2]) / 2
 	}

@@ -131,6 +131,7 @@ type lane struct {
 	*run
 	name   string
 	full   bool // not part of a quick run
+	alone  bool // begins when all others have ended, for the sake of its figures
 	kind   guest.Kind
 	steps  func(*device) []step
 	limit  time.Duration
@@ -164,7 +165,8 @@ func chosen(r *run) ([]*lane, error) {
 	return lanes, nil
 }
 
-// side runs lanes side by side, in their order.
+// side runs lanes side by side, in their order, and then those that want to be
+// alone.
 func (r *run) side(ctx context.Context, lanes []*lane) {
 	next := make(chan *lane)
 	var running sync.WaitGroup
@@ -176,10 +178,17 @@ func (r *run) side(ctx context.Context, lanes []*lane) {
 		})
 	}
 	for _, l := range lanes {
-		next <- l
+		if !l.alone {
+			next <- l
+		}
 	}
 	close(next)
 	running.Wait()
+	for _, l := range lanes {
+		if l.alone {
+			l.work(ctx)
+		}
+	}
 }
 
 // work does the lane's steps until one fails.

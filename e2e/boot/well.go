@@ -167,7 +167,13 @@ func stateWell(ctx context.Context, root string) (string, error) {
 
 // auditWell checks the chain of the audit log, if there is one.
 func auditWell(ctx context.Context, state string) error {
-	if _, err := os.Stat(daemon.AuditPath(state)); errors.Is(err, fs.ErrNotExist) {
+	info, err := os.Stat(daemon.AuditPath(state))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	if info.Size() == 0 { // begun just now: the seal comes next
 		return nil
 	}
 	key, err := daemon.AuditKey(state)
