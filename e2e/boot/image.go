@@ -137,3 +137,33 @@ func sparse(to *os.File, from io.Reader) error {
 		}
 	}
 }
+
+// equal compares a part of two files.
+func equal(ctx context.Context, a, b string, offset, size int64) (bool, error) {
+	var parts [2]io.Reader
+	for i, name := range []string{a, b} {
+		f, err := os.Open(name)
+		if err != nil {
+			return false, err
+		}
+		defer f.Close()
+		parts[i] = io.NewSectionReader(f, offset, size)
+	}
+	x, y := make([]byte, 1<<20), make([]byte, 1<<20)
+	for ctx.Err() == nil {
+		n, err := io.ReadFull(parts[0], x)
+		m, err2 := io.ReadFull(parts[1], y)
+		if n != m || !bytes.Equal(x[:n], y[:m]) {
+			return false, nil
+		}
+		switch {
+		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+			return true, nil
+		case err != nil:
+			return false, err
+		case err2 != nil:
+			return false, err2
+		}
+	}
+	return false, context.Cause(ctx)
+}

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -35,7 +38,8 @@ func codeSteps(d *device) []step {
 	)
 	d.board.Sockets = []string{adapterSocket}
 	p, a := &pairing{device: d}, &adapter{device: d}
-	steps := append(p.pair(!d.quick),
+	steps := append([]step{{"every board's firmware finds what it needs, in both slots", time.Minute, d.everyBoard}}, p.pair(!d.quick)...)
+	steps = append(steps,
 		step{"a command, as a user who may do nothing else", time.Minute, d.commands},
 		step{"files there and back", time.Minute, d.files},
 		step{"lines of gpio-sim", 2 * time.Minute, d.lines},
@@ -49,6 +53,7 @@ func codeSteps(d *device) []step {
 		return append(steps,
 			step{"the power is cut", time.Minute, d.cutAndLook},
 			step{"it comes online again", d.patience(), d.again(firmware.Start{}, "after a cut")},
+			step{"boot and system partitions are as they were", time.Minute, d.untouched},
 		)
 	}
 	return append(steps,
@@ -57,7 +62,76 @@ func codeSteps(d *device) []step {
 		step{"the trial was no choice: it restarts from slot A", d.patience(), d.guarded},
 		step{"process 1 freezes: the hardware's watchdog", d.patience(), d.frozen},
 		step{"nothing else has failed after all that", time.Minute, d.healthy},
+		step{"boot and system partitions are as they were", time.Minute, d.untouched},
 	)
+}
+
+// everyBoard makes the firmware's choice for each model that the image is for,
+// from either slot, and applies the overlays that it asks for.
+func (d *device) everyBoard(ctx context.Context) error {
+	info, err := os.Stat(d.raw)
+	if err != nil {
+		return err
+	}
+	c, err := card.Open(d.raw, info.Size())
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp(d.dir, "fat-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	read := make(map[int]fs.FS)
+	for _, n := range []int{layout.Autoboot, layout.BootA, layout.BootB} {
+		if read[n], err = c.Files(ctx, n, filepath.Join(dir, strconv.Itoa(n))); err != nil {
+			return err
+		}
+	}
+	disk := func(n int) (fs.FS, error) {
+		if read[n] == nil {
+			return nil, errors.New("no FAT")
+		}
+		return read[n], nil
+	}
+	for _, board := range firmware.Boards() {
+		for start, want := range map[firmware.Start]int{{}: layout.BootA, {Tryboot: true}: layout.BootB, {OldBootloader: true}: layout.BootB} {
+			boot, err := firmware.Run(disk, board, start)
+			if err != nil {
+				return err
+			}
+			if boot.Partition != want || len(boot.Initrd) == 0 {
+				return fmt.Errorf("board %s (%+v) boots partition %d with an initramfs of %d bytes", board.Name, start, boot.Partition, len(boot.Initrd))
+			}
+			if _, err := firmware.DeviceTree(ctx, boot.DTB, boot.Overlays, firmware.Facts{Partition: want}); err != nil {
+				return fmt.Errorf("board %s: %w", board.Name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// untouched turns the board off and compares what no board may ever write with
+// the image.
+func (d *device) untouched(ctx context.Context) error {
+	d.m.Cut()
+	if err := d.eject(card.Everything); err != nil {
+		return err
+	}
+	for _, n := range []int{layout.BootA, layout.BootB, layout.SystemA, layout.SystemB} {
+		p, err := d.card.Partition(n)
+		if err != nil {
+			return err
+		}
+		same, err := equal(ctx, d.raw, d.card.Path, p.Offset, p.Size)
+		if err != nil {
+			return err
+		}
+		if !same {
+			return fmt.Errorf("partition %d has changed", n)
+		}
+	}
+	return nil
 }
 
 // again turns a board that is off on, and waits until it is online.
@@ -242,13 +316,11 @@ func (d *device) cutWhile(do func(context.Context) (time.Duration, error)) func(
 			return fmt.Errorf("the board went off by itself (%s); its console ended with\n%s", d.m.Fate(), d.m.Console.Tail())
 		}
 		at := time.Since(d.on)
-		last := strings.TrimSpace(d.m.Console.Tail())
-		last = last[strings.LastIndexByte(last, '\n')+1:]
 		if err := d.cut(); err != nil {
 			return err
 		}
 		stage, err := d.well(ctx, d.card.Extract)
-		d.out.say(d.name, "cut %.1f s after power on; the card is at the stage: %s; last on the console: %s", at.Seconds(), stage, last)
+		d.out.say(d.name, "cut %.1f s after power on; the card is at the stage: %s", at.Seconds(), stage)
 		return err
 	}
 }
@@ -258,7 +330,7 @@ func (d *device) booting(context.Context) (time.Duration, error) {
 	if err := d.power(firmware.Start{}); err != nil {
 		return 0, err
 	}
-	const kernel, boot = 3 * time.Second, 40 * time.Second // on two free cores
+	const kernel, boot = 3 * time.Second, time.Minute
 	return kernel + time.Duration(d.chance.Int64N(int64(boot))), nil
 }
 

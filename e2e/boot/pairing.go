@@ -46,10 +46,14 @@ func (p *pairing) pair(display bool) []step {
 	if display {
 		steps = append(steps, step{"the same in the QR on the display", 2 * time.Minute, p.readDisplay})
 	}
-	return append(steps,
+	steps = append(steps,
 		step{"approved, it comes online", 2 * time.Minute, p.approve},
 		step{"nothing of the code stays on the card", time.Minute, p.forgotten},
 	)
+	if display {
+		steps = append(steps, step{"nor on the display", time.Minute, p.cleared})
+	}
+	return steps
 }
 
 // patience is how long a board may take from power to a code or to the relay.
@@ -99,16 +103,35 @@ func (p *pairing) readCard(ctx context.Context) error {
 
 func (p *pairing) readDisplay(ctx context.Context) error {
 	return p.poll(ctx, 2*time.Second, "the code is not on the display", func() (bool, error) {
-		picture, err := p.m.Screen(ctx)
+		picture, err := p.picture(ctx, "pairing")
 		if err != nil {
-			return false, err
-		}
-		at := filepath.Join(filepath.Dir(p.options.report), "boot-test-pairing.png")
-		if err := errors.Join(os.MkdirAll(filepath.Dir(at), 0o755), os.WriteFile(at, picture, 0o644)); err != nil {
 			return false, err
 		}
 		return true, p.sees(picture)
 	})
+}
+
+// cleared waits until the display has no QR code any more. What it shows instead
+// is for people to look at.
+func (p *pairing) cleared(ctx context.Context) error {
+	return p.poll(ctx, 2*time.Second, "the code is still on the display", func() (bool, error) {
+		picture, err := p.picture(ctx, "paired")
+		if err != nil {
+			return false, err
+		}
+		_, err = decode(picture)
+		return err != nil, nil
+	})
+}
+
+// picture takes one of the display and leaves it beside the report.
+func (p *pairing) picture(ctx context.Context, name string) ([]byte, error) {
+	picture, err := p.m.Screen(ctx)
+	if err != nil {
+		return nil, err
+	}
+	at := filepath.Join(filepath.Dir(p.options.report), "boot-test-"+name+".png")
+	return picture, errors.Join(os.MkdirAll(filepath.Dir(at), 0o755), os.WriteFile(at, picture, 0o644))
 }
 
 // sees decodes the QR code in a picture, which must lead to this code at this

@@ -79,6 +79,25 @@ func TestSparse(t *testing.T) {
 	}
 }
 
+func TestEqual(t *testing.T) {
+	a, b := filepath.Join(t.TempDir(), "a"), filepath.Join(t.TempDir(), "b")
+	text := bytes.Repeat([]byte("0123456789"), 300_000)
+	for _, f := range []string{a, b} {
+		if err := os.WriteFile(f, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		text[2_500_000] = 'x'
+	}
+	for _, c := range []struct {
+		offset, size int64
+		want         bool
+	}{{0, 2_500_000, true}, {2_500_001, 400_000, true}, {0, 3_000_000, false}, {2_500_000, 1, false}} {
+		if same, err := equal(t.Context(), a, b, c.offset, c.size); err != nil || same != c.want {
+			t.Errorf("%d bytes at %d: %v, %v", c.size, c.offset, same, err)
+		}
+	}
+}
+
 func TestNewest(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := newest(dir); err == nil || !strings.Contains(err.Error(), "make image") {
