@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/mdp/qrterminal/v3"
+
+	"farhand/provision/screen"
 )
 
 // showCode writes the pairing code for a person: the QR code, and always the
@@ -43,20 +45,6 @@ func showCode(w io.Writer, p PairingStatus, now time.Time) error {
 
   The code is good for %s.
 
-`, qr.String(), p.VerificationURI, p.UserCode, p.UserCode, minutes(p.ExpiresAt.Sub(now)))
+`, qr.String(), p.VerificationURI, p.UserCode, p.UserCode, screen.Lasting(p.ExpiresAt.Sub(now)))
 	return err
-}
-
-// minutes tells a duration to a person.
-func minutes(d time.Duration) string {
-	switch n := int(d.Round(time.Minute) / time.Minute); {
-	case n < 1:
-		return "less than a minute"
-	case n == 1:
-		return "1 minute"
-	case n <= 120:
-		return fmt.Sprintf("%d minutes", n)
-	default:
-		return fmt.Sprintf("%d hours", n/60)
-	}
 }

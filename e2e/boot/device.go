@@ -145,16 +145,11 @@ func (d *device) flash(ctx context.Context, flags ...string) (string, error) {
 
 // readdress puts the relay's address, as boards see it, onto the card.
 func (d *device) readdress(ctx context.Context) error {
-	dir, err := os.MkdirTemp(d.dir, "fat-")
-	if err != nil {
+	var text []byte
+	err := d.onCard(ctx, d.card, func(files fs.FS) (err error) {
+		text, err = fs.ReadFile(files, preseed.FarhandFile)
 		return err
-	}
-	defer os.RemoveAll(dir)
-	files, err := d.card.Files(ctx, layout.Autoboot, dir)
-	if err != nil {
-		return err
-	}
-	text, err := fs.ReadFile(files, preseed.FarhandFile)
+	})
 	if err != nil {
 		return err
 	}
@@ -163,6 +158,25 @@ func (d *device) readdress(ctx context.Context) error {
 		return fmt.Errorf("%s names no relay of ours: %q", preseed.FarhandFile, text)
 	}
 	return d.card.Put(ctx, layout.Autoboot, preseed.FarhandFile, bytes.ReplaceAll(text, here, there))
+}
+
+// fats is a card, in a board or out of it.
+type fats interface {
+	Files(ctx context.Context, number int, dir string) (fs.FS, error)
+}
+
+// onCard looks at what a card's first partition holds.
+func (d *device) onCard(ctx context.Context, c fats, look func(fs.FS) error) error {
+	dir, err := os.MkdirTemp(d.dir, "fat-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	files, err := c.Files(ctx, layout.Autoboot, dir)
+	if err != nil {
+		return err
+	}
+	return look(files)
 }
 
 func exists(file string) bool {

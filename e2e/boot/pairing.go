@@ -18,7 +18,6 @@ import (
 	"github.com/makiuchi-d/gozxing/qrcode"
 
 	"farhand/e2e/boot/firmware"
-	"farhand/image/layout"
 	"farhand/provision/preseed"
 )
 
@@ -76,28 +75,23 @@ func (p *pairing) readCode(ctx context.Context) error {
 
 // readCard looks at the card as another computer would.
 func (p *pairing) readCard(ctx context.Context) error {
-	return p.poll(ctx, 3*time.Second, "the code is not on the card", func() (bool, error) {
-		dir, err := os.MkdirTemp(p.dir, "fat-")
-		if err != nil {
-			return false, err
-		}
-		defer os.RemoveAll(dir)
-		files, err := p.m.Card.Files(ctx, layout.Autoboot, dir)
-		if err != nil {
-			return false, err
-		}
-		text, err := fs.ReadFile(files, "PAIR.TXT")
-		if err != nil {
-			return false, err
-		}
-		if !bytes.Contains(text, []byte(p.code)) {
-			return false, fmt.Errorf("PAIR.TXT doesn't hold %s but %q", p.code, text)
-		}
-		picture, err := fs.ReadFile(files, "PAIR.PNG")
-		if err != nil {
-			return false, err
-		}
-		return true, p.sees(picture)
+	return p.poll(ctx, 3*time.Second, "the code is not on the card", func() (seen bool, err error) {
+		err = p.onCard(ctx, p.m.Card, func(files fs.FS) error {
+			text, err := fs.ReadFile(files, "PAIR.TXT")
+			if err != nil {
+				return err
+			}
+			if !bytes.Contains(text, []byte(p.code)) {
+				return fmt.Errorf("PAIR.TXT doesn't hold %s but %q", p.code, text)
+			}
+			picture, err := fs.ReadFile(files, "PAIR.PNG")
+			if err != nil {
+				return err
+			}
+			seen = true
+			return p.sees(picture)
+		})
+		return seen, err
 	})
 }
 
@@ -177,21 +171,15 @@ func (p *pairing) approve(ctx context.Context) error {
 
 func (p *pairing) forgotten(ctx context.Context) error {
 	return p.poll(ctx, 2*time.Second, "the code is still on the card", func() (bool, error) {
-		dir, err := os.MkdirTemp(p.dir, "fat-")
-		if err != nil {
-			return false, err
-		}
-		defer os.RemoveAll(dir)
-		files, err := p.m.Card.Files(ctx, layout.Autoboot, dir)
-		if err != nil {
-			return false, err
-		}
-		for _, name := range []string{"PAIR.TXT", "PAIR.PNG", preseed.FarhandFile, preseed.PreseedFile} {
-			if _, err := fs.Stat(files, name); !errors.Is(err, fs.ErrNotExist) {
-				return false, fmt.Errorf("%s is there (%v)", name, err)
+		err := p.onCard(ctx, p.m.Card, func(files fs.FS) error {
+			for _, name := range []string{"PAIR.TXT", "PAIR.PNG", preseed.FarhandFile, preseed.PreseedFile} {
+				if _, err := fs.Stat(files, name); !errors.Is(err, fs.ErrNotExist) {
+					return fmt.Errorf("%s is there (%v)", name, err)
+				}
 			}
-		}
-		return true, nil
+			return nil
+		})
+		return err == nil, err
 	})
 }
 

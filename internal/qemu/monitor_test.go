@@ -7,32 +7,12 @@ import (
 	"net"
 	"strings"
 	"testing"
+
+	"farhand/internal/qemu/qemutest"
 )
 
-// emulator answers like QEMU's monitor and tells what it was asked.
-func emulator(t *testing.T, answers ...string) (net.Conn, <-chan string) {
-	t.Helper()
-	ours, theirs := net.Pipe()
-	asked := make(chan string, len(answers))
-	t.Cleanup(func() { ours.Close(); theirs.Close() })
-	go func() {
-		defer close(asked)
-		defer theirs.Close()
-		fmt.Fprintln(theirs, `{"QMP": {"version": {}, "capabilities": []}}`)
-		in := bufio.NewScanner(theirs)
-		for _, a := range answers {
-			if !in.Scan() {
-				return
-			}
-			asked <- in.Text()
-			fmt.Fprintln(theirs, a)
-		}
-	}()
-	return ours, asked
-}
-
 func TestMonitor(t *testing.T) {
-	conn, asked := emulator(t,
+	conn, asked := qemutest.Emulator(t,
 		`{"return": {}}`,
 		`{"event": "RESUME"}`+"\n"+`{"return": {"status": "running"}}`,
 		`{"error": {"class": "DeviceNotFound", "desc": "Device 'x' not found"}}`,

@@ -9,32 +9,12 @@ import (
 	"testing"
 
 	"farhand/internal/qemu"
+	"farhand/internal/qemu/qemutest"
 	"farhand/lab/proto"
 )
 
-// emulator answers like QEMU's monitor and tells what it was asked.
-func emulator(t *testing.T, answers ...string) (net.Conn, <-chan string) {
-	t.Helper()
-	ours, theirs := net.Pipe()
-	asked := make(chan string, len(answers))
-	t.Cleanup(func() { ours.Close(); theirs.Close() })
-	go func() {
-		defer close(asked)
-		fmt.Fprintln(theirs, `{"QMP": {"version": {}, "capabilities": []}}`)
-		in := bufio.NewScanner(theirs)
-		for _, a := range answers {
-			if !in.Scan() {
-				return
-			}
-			asked <- in.Text()
-			fmt.Fprintln(theirs, a)
-		}
-	}()
-	return ours, asked
-}
-
 func TestRequests(t *testing.T) {
-	conn, asked := emulator(t,
+	conn, asked := qemutest.Emulator(t,
 		`{"return": {}}`,
 		`{"error": {"class": "GenericError", "desc": "Device 'ftdi' is in use"}}`,
 		`{"event": "DEVICE_DELETED", "data": {"device": "adapter"}}`+"\n"+`{"return": {}}`,

@@ -105,7 +105,7 @@ func (p *Page) pairing(c request.Pairing, now time.Time) {
 	p.add(Body, "or, where the farhand command is:")
 	p.addf(Key, "farhand approve %s", Clean(c.UserCode))
 	if left := c.ExpiresAt.Sub(now); left > 0 {
-		p.addf(Small, "The code is good for %s; then a new one comes.", duration(left))
+		p.addf(Small, "The code is good for %s; then a new one comes.", Lasting(left))
 	} else {
 		p.add(Small, "The code has run out; a new one comes.")
 	}
@@ -254,8 +254,8 @@ func or(s, other string) string {
 	return s
 }
 
-// duration tells how long something still lasts.
-func duration(d time.Duration) string {
+// Lasting tells a person how long something still lasts.
+func Lasting(d time.Duration) string {
 	switch n := int(d.Round(time.Minute) / time.Minute); {
 	case n < 1:
 		return "less than a minute"
