@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -33,8 +34,9 @@ type device struct {
 	board *guest.Board
 	card  *card.Card
 	m     *guest.Machine
-	on    time.Time // when the power came
-	host  string    // the owner's name for it
+	on    time.Time                    // when the power came
+	host  string                       // the owner's name for it
+	put   map[string][sha256.Size]byte // what farhand put said of is there, by name
 }
 
 func newDevice(ctx context.Context, l *lane) (*device, error) {
@@ -140,6 +142,7 @@ func (d *device) flash(ctx context.Context, flags ...string) (string, error) {
 	if d.card, err = card.Open(file, d.cardSize()); err != nil {
 		return "", err
 	}
+	d.put = make(map[string][sha256.Size]byte)
 	return made.Rescue, d.readdress(ctx)
 }
 

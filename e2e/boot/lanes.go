@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	crand "crypto/rand"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -292,6 +294,7 @@ func cutSteps(d *device) []step {
 	}
 	return append(steps,
 		step{"after the last cut it comes online", d.patience(), d.again(firmware.Start{}, "after cuts")},
+		step{"what was put there before the cuts is there", time.Minute, d.puts},
 		step{"whole: nothing has failed, the audit's chain neither", time.Minute, d.healthy},
 		step{fmt.Sprintf("%d more moments of a first boot, by fsck alone", d.points), 10 * time.Minute, d.manyPoints},
 	)
@@ -334,7 +337,8 @@ func (d *device) booting(context.Context) (time.Duration, error) {
 	return kernel + time.Duration(d.chance.Int64N(int64(boot))), nil
 }
 
-// working has the board online with somebody writing to it.
+// working has the board online with somebody writing to it, and puts files there
+// until a moment of chance: the power goes when the last has been acknowledged.
 func (d *device) working(ctx context.Context) (time.Duration, error) {
 	if d.m == nil {
 		if err := d.again(firmware.Start{}, "after cuts")(ctx); err != nil {
@@ -344,7 +348,37 @@ func (d *device) working(ctx context.Context) (time.Duration, error) {
 	if _, err := d.sh(ctx, `nohup sh -c 'i=0; while :; do i=$((i+1)); head -c 20000 /dev/urandom >f$((i%50)).new; mv f$((i%50)).new f$((i%50)); done' >/dev/null 2>&1 & echo started`); err != nil {
 		return 0, err
 	}
-	return time.Duration(d.chance.Int64N(int64(12 * time.Second))), nil
+	for until := time.Now().Add(time.Duration(d.chance.Int64N(int64(12 * time.Second)))); ; {
+		if err := d.putOne(ctx); err != nil || time.Now().After(until) {
+			return 0, err
+		}
+	}
+}
+
+// putOne puts a file onto the device, a new one or over an earlier one.
+func (d *device) putOne(ctx context.Context) error {
+	data := make([]byte, 1+d.chance.IntN(300_000))
+	_, _ = crand.Read(data) // never fails
+	here, name := filepath.Join(d.dir, "here"), fmt.Sprintf("put%d", d.chance.IntN(8))
+	if err := os.WriteFile(here, data, 0o600); err != nil {
+		return err
+	}
+	if _, err := d.bench.farhand(ctx, "put", here, d.host+":"+name); err != nil {
+		return err
+	}
+	d.put[name] = sha256.Sum256(data)
+	return nil
+}
+
+// puts asks the device for what was put there.
+func (d *device) puts(ctx context.Context) error {
+	var sums strings.Builder
+	for name, sum := range d.put {
+		fmt.Fprintf(&sums, "%x  %s\n", sum, name)
+	}
+	d.out.say(d.name, "%d files were put there", len(d.put))
+	_, err := d.sh(ctx, "sha256sum --check --strict --quiet <<'END'\n"+sums.String()+"END")
+	return err
 }
 
 // manyPoints boots a fresh card once, and then looks at what it would have been

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -37,7 +38,24 @@ func (d *device) well(ctx context.Context, get extract) (string, error) {
 	if err != nil {
 		return stage, fmt.Errorf("partition %d: %w", layout.Data, err)
 	}
+	if err := promised(filepath.Join(dir, "state/work"), d.put); err != nil {
+		return stage, err
+	}
 	return stage, nil
+}
+
+// promised compares files in a folder with what farhand put was told is there.
+func promised(folder string, put map[string][sha256.Size]byte) error {
+	for name, want := range put {
+		got, err := os.ReadFile(filepath.Join(folder, name))
+		if err != nil {
+			return fmt.Errorf("the power took a file whose writer had been told that it is there: %w", err)
+		}
+		if sha256.Sum256(got) != want {
+			return fmt.Errorf("the power changed %s, whose writer had been told that it is there: it has %d bytes", name, len(got))
+		}
+	}
+	return nil
 }
 
 // bootWell checks the FAT. What fsck may mend by itself, as every system does at

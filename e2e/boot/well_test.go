@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"image"
 	"image/color"
 	"image/png"
@@ -65,6 +66,23 @@ func TestDataWell(t *testing.T) {
 		if stage != c.stage || (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
 			t.Errorf("%s: the stage is %q, %v", c.name, stage, err)
 		}
+	}
+}
+
+func TestPromised(t *testing.T) {
+	dir := t.TempDir()
+	put := map[string][sha256.Size]byte{"a": sha256.Sum256([]byte("one")), "b": sha256.Sum256(nil)}
+	shell(t, "cd "+dir+"; printf one >a; : >b")
+	if err := promised(dir, put); err != nil {
+		t.Error(err)
+	}
+	shell(t, "cd "+dir+"; printf on >a")
+	if err := promised(dir, put); err == nil || !strings.Contains(err.Error(), "changed a") {
+		t.Errorf("half a file: %v", err)
+	}
+	shell(t, "cd "+dir+"; rm a")
+	if err := promised(dir, put); err == nil || !strings.Contains(err.Error(), "took") {
+		t.Errorf("no file: %v", err)
 	}
 }
 
