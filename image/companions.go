@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -56,8 +57,12 @@ func Companions(ctx context.Context, o Options, b Built, c Compressed) error {
 	if err != nil {
 		return err
 	}
+	at, err := address(o.From, c.Path)
+	if err != nil {
+		return err
+	}
 	offer, err := imager.Marshal(imager.Image{
-		Name: "Farhand " + o.Version, Description: description, URL: filepath.Base(c.Path),
+		Name: "Farhand " + o.Version, Description: description, URL: at,
 		Size: c.Size, Sum: c.Sum, Packed: c.Packed, PackedSum: packed, Released: o.Epoch.In(time.UTC),
 	})
 	if err != nil {
@@ -74,6 +79,19 @@ func Companions(ctx context.Context, o Options, b Built, c Compressed) error {
 		}
 	}
 	return nil
+}
+
+// address is the URL of a file: in the folder that has the URL from, or else
+// where the file lies.
+func address(from, file string) (string, error) {
+	if from != "" {
+		return url.JoinPath(from, filepath.Base(file))
+	}
+	file, err := filepath.Abs(file)
+	if err != nil {
+		return "", err
+	}
+	return (&url.URL{Scheme: "file", Path: filepath.ToSlash(file)}).String(), nil
 }
 
 func sum(name string) (s [sha256.Size]byte, err error) {

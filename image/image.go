@@ -32,6 +32,7 @@ type Options struct {
 	Work    string    // a folder for what comes and goes
 	Cache   string    // packages, kept between builds
 	Out     string    // the image's file
+	From    string    // the URL of the folder where people will find it; empty: of Out's
 	Log     io.Writer
 }
 

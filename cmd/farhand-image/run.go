@@ -39,6 +39,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	flags.StringVar(&o.out, "out", "bin/image", "the `folder` for the image and what belongs to it")
 	flags.StringVar(&o.cache, "cache", os.Getenv("FARHAND_IMAGE_CACHE"), "the `folder` for packages between builds (default OUT/cache)")
 	flags.StringVar(&o.programs, "programs", "bin/linux-arm64", "the `folder` with farhandd and farhand-init for the board")
+	flags.StringVar(&o.from, "from", "", "the `URL` of the folder where people will get the image, for Raspberry Pi Imager's manifest (default: where it is built)")
 	flags.StringVar(&o.version, "version", version.String(), "the image's version")
 	flags.Int64Var(&o.epoch, "epoch", defaultEpoch(), "the time of every file, `seconds` since 1970 (default $SOURCE_DATE_EPOCH)")
 	flags.IntVar(&o.workers, "workers", runtime.NumCPU(), "how many compressors run at once, up to 350 MB of memory each")
@@ -85,11 +86,11 @@ func defaultEpoch() int64 {
 }
 
 type options struct {
-	spec, out, cache, programs, version string
-	epoch                               int64
-	workers                             int
-	keep                                bool
-	log                                 io.Writer
+	spec, out, cache, programs, from, version string
+	epoch                                     int64
+	workers                                   int
+	keep                                      bool
+	log                                       io.Writer
 }
 
 func build(ctx context.Context, o options, stdout io.Writer) error {
@@ -114,7 +115,7 @@ func build(ctx context.Context, o options, stdout io.Writer) error {
 	options := image.Options{
 		Spec: s, Version: o.version, Epoch: time.Unix(o.epoch, 0).UTC(), Work: work, Cache: o.cache, Log: o.log,
 		Daemon: filepath.Join(o.programs, "farhandd"), Init: filepath.Join(o.programs, "farhand-init"),
-		Out: filepath.Join(o.out, "farhand-"+o.version+"-arm64.img"),
+		Out: filepath.Join(o.out, "farhand-"+o.version+"-arm64.img"), From: o.from,
 	}
 	b, err := image.Build(ctx, options)
 	if err != nil {

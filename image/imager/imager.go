@@ -2,9 +2,13 @@
 // image and asks for its customisation: a file with the extension
 // .rpi-imager-manifest that is opened by a double click or named by --repo.
 //
-// The form is Imager 2's doc/json-schema/os-list-schema.json. Imager 1 knows no
-// init_format "rpi-preseed" and writes its firstrun.sh instead, which the image
-// understands, too.
+// The form is Imager 2's doc/json-schema/os-list-schema.json. What the schema
+// leaves open and its code wants: the boards to choose from (src/hwlistmodel.cpp
+// shows none without imager.devices, and choosing one is the first step), and an
+// absolute URL (src/imagewriter.cpp resolves none against the manifest's). An
+// interface can be switched on if both the board and the image are said to be
+// capable of it. Imager 1 knows no init_format "rpi-preseed" and writes its
+// firstrun.sh instead, which the image understands, too.
 package imager
 
 import (
@@ -13,6 +17,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 )
@@ -24,7 +29,7 @@ const Extension = ".rpi-imager-manifest"
 type Image struct {
 	Name        string
 	Description string
-	URL         string // https or file, or a name relative to where the manifest is served
+	URL         string // absolute: http, https or file
 	Size        int64  // unpacked
 	Sum         [32]byte
 	Packed      int64 // as it is downloaded
@@ -33,11 +38,53 @@ type Image struct {
 	Website     string // may be empty
 }
 
-// Devices are Imager's tags of the boards that the image boots.
-func Devices() []string { return []string{"pi3-64bit", "pi4-64bit", "pi5-64bit"} }
+// boards are what the image boots, by the names and tags of Imager's own list. A
+// tag stands for all boards of a generation: the Zero 2 W has the Pi 3's.
+func boards() []board {
+	of := func(name, description, tag string) board {
+		return board{Name: name, Tags: []string{tag}, Description: description, Matching: "exclusive", Arch: architecture, Capable: interfaces()}
+	}
+	return []board{
+		of("Raspberry Pi 5", "Raspberry Pi 5, 500 / 500+, and Compute Module 5", "pi5-64bit"),
+		of("Raspberry Pi 4", "Raspberry Pi 4 Model B, 400, and Compute Module 4 / 4S", "pi4-64bit"),
+		of("Raspberry Pi 3", "Raspberry Pi 3 Model A+ / B / B+ and Compute Module 3 / 3+", "pi3-64bit"),
+		of("Raspberry Pi Zero 2 W", "Raspberry Pi Zero 2 W", "pi3-64bit"),
+	}
+}
+
+// tags of the boards, each once.
+func tags() []string {
+	var all []string
+	for _, b := range boards() {
+		for _, tag := range b.Tags {
+			if !slices.Contains(all, tag) {
+				all = append(all, tag)
+			}
+		}
+	}
+	return all
+}
+
+const architecture = "armv8"
+
+// interfaces are those that Imager offers to switch on.
+func interfaces() []string { return []string{"i2c", "spi", "onewire", "serial"} }
 
 type manifest struct {
+	Imager struct {
+		Devices []board `json:"devices"`
+	} `json:"imager"`
 	List []entry `json:"os_list"`
+}
+
+type board struct {
+	Name        string   `json:"name"`
+	Tags        []string `json:"tags"`
+	Icon        string   `json:"icon"`
+	Description string   `json:"description"`
+	Matching    string   `json:"matching_type"`
+	Arch        string   `json:"architecture"`
+	Capable     []string `json:"capabilities"`
 }
 
 type entry struct {
@@ -68,14 +115,23 @@ func Marshal(i Image) ([]byte, error) {
 	case i.Size <= 0 || i.Packed <= 0 || i.Sum == [32]byte{}:
 		return nil, errors.New("imager manifest: the image's sizes and checksum are needed")
 	}
+	switch at, err := url.Parse(i.URL); {
+	case err != nil:
+		return nil, fmt.Errorf("imager manifest: the image's URL: %w", err)
+	case at.Scheme == "file" && at.Host == "" && at.Path != "", (at.Scheme == "https" || at.Scheme == "http") && at.Host != "":
+	default:
+		return nil, fmt.Errorf("imager manifest: the image's URL, %s, isn't absolute: Imager would not find it", i.URL)
+	}
 	e := entry{
 		Name: i.Name, Description: i.Description, URL: i.URL, Website: i.Website,
 		Icon: "data:image/svg+xml," + strings.ReplaceAll(url.QueryEscape(icon), "+", "%20"),
 		Size: i.Size, Sum: hex.EncodeToString(i.Sum[:]), Packed: i.Packed, PackedSum: hex.EncodeToString(i.PackedSum[:]),
-		Released: i.Released.UTC().Format(time.DateOnly), Format: "rpi-preseed", Arch: "armv8",
-		Capable: []string{"i2c", "spi", "onewire", "serial", "passwordless_sudo"}, Devices: Devices(),
+		Released: i.Released.UTC().Format(time.DateOnly), Format: "rpi-preseed", Arch: architecture,
+		Capable: append(interfaces(), "passwordless_sudo"), Devices: tags(),
 	}
-	b, err := json.MarshalIndent(manifest{[]entry{e}}, "", "  ")
+	m := manifest{List: []entry{e}}
+	m.Imager.Devices = boards()
+	b, err := json.MarshalIndent(m, "", "  ")
 	if err != nil {
 		return nil, fmt.Errorf("imager manifest: %w", err)
 	}

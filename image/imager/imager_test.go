@@ -10,8 +10,8 @@ import (
 )
 
 // The rules of Imager's schema, as far as a list with one image meets them:
-// nothing but os_list at the top, every required key, no key that it doesn't
-// know.
+// nothing but imager and os_list at the top, every required key, no key that it
+// doesn't know.
 func TestSchema(t *testing.T) {
 	b, err := Marshal(Image{
 		Name: "Farhand 1.2.3 (64-bit)", Description: "d", URL: "https://example.org/farhand.img.xz", Website: "https://example.org",
@@ -25,7 +25,7 @@ func TestSchema(t *testing.T) {
 	if err := json.Unmarshal(b, &top); err != nil {
 		t.Fatal(err)
 	}
-	if err := json.Unmarshal(top["os_list"], &list); err != nil || len(top) != 1 || len(list) != 1 {
+	if err := json.Unmarshal(top["os_list"], &list); err != nil || len(top) != 2 || len(list) != 1 {
 		t.Fatalf("top level: %v, %d images, %v", top, len(list), err)
 	}
 	e := list[0]
@@ -64,7 +64,63 @@ func TestSchema(t *testing.T) {
 	if len(devices) != 3 || e["extract_size"].(float64) != 1<<30 {
 		t.Errorf("%v", e)
 	}
-	if _, err := Marshal(Image{Name: "x", Description: "y", URL: "z"}); err == nil {
+	if _, err := Marshal(Image{Name: "x", Description: "y", URL: "https://example.org/z"}); err == nil {
 		t.Error("a manifest without checksum is written")
+	}
+}
+
+// Imager begins with the board: it shows those of the manifest, then the images
+// that share a tag with the one that was chosen, and asks for the interfaces
+// that both are capable of.
+func TestBoards(t *testing.T) {
+	b, err := Marshal(Image{Name: "n", Description: "d", URL: "file:///images/n.img.xz", Size: 1, Sum: [32]byte{1}, Packed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var m struct {
+		Imager map[string][]map[string]any
+		List   []struct{ Devices, Capabilities []string } `json:"os_list"`
+	}
+	if err := json.Unmarshal(b, &m); err != nil {
+		t.Fatal(err)
+	}
+	known := []string{"name", "tags", "icon", "description", "matching_type", "architecture", "capabilities"}
+	names := make(map[string]bool)
+	for _, d := range m.Imager["devices"] {
+		for key := range d {
+			if !slices.Contains(known, key) {
+				t.Errorf("%v: %s isn't known", d["name"], key)
+			}
+		}
+		names[d["name"].(string)] = true
+		for _, tag := range d["tags"].([]any) {
+			if !slices.Contains(m.List[0].Devices, tag.(string)) {
+				t.Errorf("who chooses %v is not shown the image", d["name"])
+			}
+		}
+		for _, want := range []string{"i2c", "spi", "onewire", "serial"} {
+			if !slices.Contains(d["capabilities"].([]any), any(want)) || !slices.Contains(m.List[0].Capabilities, want) {
+				t.Errorf("who chooses %v is not asked for %s", d["name"], want)
+			}
+		}
+		if d["description"] == "" || d["matching_type"] != "exclusive" {
+			t.Errorf("%v", d)
+		}
+	}
+	if len(m.Imager) != 1 || len(names) != 4 || len(m.Imager["devices"]) != 4 {
+		t.Errorf("the boards are %v of %v", names, m.Imager)
+	}
+}
+
+func TestAddress(t *testing.T) {
+	image := Image{Name: "n", Description: "d", Size: 1, Sum: [32]byte{1}, Packed: 1}
+	for at, want := range map[string]bool{
+		"https://example.org/a.img.xz": true, "http://localhost:8000/a.img.xz": true, "file:///a%20b/a.img.xz": true,
+		"a.img.xz": false, "/images/a.img.xz": false, "https:///a.img.xz": false, "file://host/a.img.xz": false, "ftp://example.org/a": false, "https://%zz/": false,
+	} {
+		image.URL = at
+		if _, err := Marshal(image); (err == nil) != want {
+			t.Errorf("%s: %v", at, err)
+		}
 	}
 }
