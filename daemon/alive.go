@@ -28,12 +28,12 @@ func (d *daemon) parts() []systemd.Part {
 		{Name: "connection", Alive: d.loop.Alive},
 		{Name: "sockets", Alive: d.shim.Alive},
 		{Name: "audit", Alive: d.audit.Alive},
+		{Name: "streams", Alive: d.streams.Alive},
 	}
 	if d.registry != nil {
 		parts = append(parts,
 			systemd.Part{Name: "devices", Alive: d.registry.Alive},
 			systemd.Part{Name: "leases", Alive: d.leases.Alive},
-			systemd.Part{Name: "streams", Alive: d.streams.Alive},
 		)
 	}
 	return parts

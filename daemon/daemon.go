@@ -146,14 +146,13 @@ const farewellTime = 300 * time.Millisecond
 
 // farewell ends what sessions hold, so that they hear why.
 func (d *daemon) farewell() {
-	if d.leases == nil {
-		return
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), farewellTime)
 	defer cancel()
-	over := stream.Cause(wire.InternalError, stream.ReasonStopping, "the daemon is stopping")
-	if _, err := d.leases.EndWhere(ctx, over, allLeases); err != nil {
-		d.log.Warn("leases not all given back", "error", err)
+	if d.leases != nil {
+		over := stream.Cause(wire.InternalError, stream.ReasonStopping, "the daemon is stopping")
+		if _, err := d.leases.EndWhere(ctx, over, allLeases); err != nil {
+			d.log.Warn("leases not all given back", "error", err)
+		}
 	}
 	d.streams.EndWhere(stream.ReasonStopping, func(stream.Info) bool { return true })
 	d.streams.Drain(ctx)

@@ -27,7 +27,7 @@ type session struct {
 	*shim.Session
 	d      *services
 	root   *files.Root
-	forget func() // ends following the policy; nil without hardware
+	forget func() // ends following the policy
 	// handles are what SERIAL_OPEN and its kin opened; nil without hardware
 	handles *shim.Handles
 }
@@ -39,22 +39,26 @@ func (d *services) openSession(_ context.Context, s *shim.Session) (shim.Table, 
 		return nil, nil, fmt.Errorf("open the session's root: %w", err)
 	}
 	x := &session{Session: s, d: d, root: root}
+	x.forget = s.OnPolicy(x.endForbidden)
 	if d.leases != nil {
 		d.live.add(s.ID(), x)
-		x.forget = s.OnPolicy(x.endForbidden)
 		x.handles = shim.NewHandles(s, handled{x})
 	}
 	return x.methods(), x, nil
 }
 
-// endForbidden ends the leases that a changed policy no longer allows.
+// endForbidden ends the leases and streams that a changed policy no longer
+// allows.
 func (s *session) endForbidden(p *grant.Policy) {
+	defer s.d.endForbiddenStreams(s.ID(), p)
+	if s.d.leases == nil {
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), leaseCloseTime)
 	defer cancel()
 	_, err := s.d.leases.EndWhere(ctx, errGrantRevoked, func(l device.LeaseInfo) bool {
 		return l.Holder.Session == s.ID() && (p.Capability(family(l.Device)) != nil || p.Line(l.Device, l.Op, l.Names) != nil)
 	})
-	s.d.endForbiddenStreams(s.ID(), p)
 	if err != nil {
 		s.d.log.Warn("a device that is no longer allowed was not given back in time", "session", s.ID(), "error", err)
 	}
@@ -71,16 +75,16 @@ func family(id string) wire.Capability {
 
 // Close ends what the session holds.
 func (s *session) Close() error {
+	s.forget()
 	err := s.root.Close()
 	if s.d.leases != nil {
-		s.forget()
 		err = errors.Join(err, s.handles.Close())
 		ctx, cancel := context.WithTimeout(context.Background(), leaseCloseTime)
 		defer cancel()
 		err = errors.Join(err, s.d.leases.ReleaseAll(ctx, s.ID()))
-		s.d.streams.EndWhere(stream.ReasonSessionEnded, func(i stream.Info) bool { return i.Session == s.ID() })
 		s.d.live.remove(s.ID(), s)
 	}
+	s.d.streams.EndWhere(stream.ReasonSessionEnded, func(i stream.Info) bool { return i.Session == s.ID() })
 	return err
 }
 

@@ -45,7 +45,7 @@ type services struct {
 	registry  *device.Registry
 	leases    *device.Leases     // nil: hardware is off
 	dispatch  *device.Dispatcher // nil: hardware is off
-	streams   *stream.Hub        // nil: hardware is off
+	streams   *stream.Hub
 	hotplug   hotplug
 	live      live
 	ceiling   wire.Ceiling
@@ -89,7 +89,7 @@ func open(ctx context.Context, o Options) (_ *services, err error) {
 	}
 	d.closers = append(d.closers, lock)
 	for _, step := range []func(context.Context, Options) error{
-		d.openIdentity, d.openAudit, d.openRoots, d.openGrants, d.openShell, d.openHardware, d.openLLM,
+		d.openIdentity, d.openAudit, d.openRoots, d.openGrants, d.openShell, d.openStreams, d.openHardware, d.openLLM,
 	} {
 		if err := step(ctx, o); err != nil {
 			return nil, errors.Join(err, d.recordFailedStart(err))
@@ -234,6 +234,15 @@ func (d *services) openGrants(_ context.Context, o Options) error {
 	return nil
 }
 
+func (d *services) openStreams(_ context.Context, o Options) error {
+	// Receivers tell that they are there as often as DefaultIdle needs it, however
+	// soon an idle lease is to end.
+	idle := max(o.Config.LeaseIdle, stream.DefaultIdle)
+	d.streams = stream.NewHub(stream.HubOptions{Memory: o.Config.StreamMemory, Idle: idle, OnEnd: d.streamEnded, Log: o.Log})
+	d.closers = append(d.closers, &d.hotplug, d.streams)
+	return nil
+}
+
 func (d *services) openHardware(ctx context.Context, o Options) error {
 	if !o.Config.HardwareEnabled {
 		return nil
@@ -253,14 +262,10 @@ func (d *services) openHardware(ctx context.Context, o Options) error {
 	for _, onChange := range d.changing {
 		onChange(d.registry.Changed)
 	}
-	// Receivers tell that they are there as often as DefaultIdle needs it, however
-	// soon an idle lease is to end.
-	idle := max(o.Config.LeaseIdle, stream.DefaultIdle)
-	d.streams = stream.NewHub(stream.HubOptions{Memory: o.Config.StreamMemory, Idle: idle, OnEnd: d.streamEnded, Log: o.Log})
 	d.leases = device.NewLeases(device.LeaseOptions{
 		Idle: o.Config.LeaseIdle, OnHold: d.live.held, OnEnd: d.live.ended, LastFrame: d.live.lastFrame, Log: o.Log,
 	})
-	d.closers = append(d.closers, &d.hotplug, d.streams, d.leases) // streams end with their leases, for the leases' reason
+	d.closers = append(d.closers, d.leases) // before the streams, which end with their leases, for the leases' reason
 	d.dispatch = device.NewDispatcher(d.registry, d.leases, d.streams)
 	return d.registry.Refresh(ctx)
 }
@@ -280,7 +285,7 @@ func (d *services) openLLM(_ context.Context, o Options) error {
 // capabilities is everything that this machine offers, as the configuration
 // has it. The local model is offered while it has models.
 func (d *services) capabilities() wire.Capabilities {
-	caps := wire.Capabilities{wire.Files, wire.Grants, wire.AuditAnchor, wire.MachineFactsCapability}
+	caps := wire.Capabilities{wire.Files, wire.Grants, wire.AuditAnchor, wire.MachineFactsCapability, wire.Streams}
 	if d.shell != nil {
 		caps = append(caps, wire.Shell)
 	}
@@ -288,7 +293,7 @@ func (d *services) capabilities() wire.Capabilities {
 		caps = append(caps, wire.LocalLLM)
 	}
 	if d.dispatch != nil {
-		caps = append(caps, wire.Streams, wire.HardwareSerial, wire.HardwareUSB, wire.HardwareGPIO, wire.HardwareI2C, wire.HardwareSPI, wire.HardwarePrinter)
+		caps = append(caps, wire.HardwareSerial, wire.HardwareUSB, wire.HardwareGPIO, wire.HardwareI2C, wire.HardwareSPI, wire.HardwarePrinter)
 	}
 	return caps
 }

@@ -29,9 +29,6 @@ func caller(c *shim.Call) stream.Owner {
 
 // streamMethods steer streams, on any socket.
 func (d *services) streamMethods() shim.Table {
-	if d.streams == nil {
-		return nil
-	}
 	return shim.Table{
 		wire.TStreamCredit: {Handle: shim.Unary(d.credit)},
 		wire.TStreamAttach: {Handle: shim.Unary(d.attach), Quick: true},
@@ -86,8 +83,11 @@ func (d *services) streamEnded(i stream.Info) {
 // endForbiddenStreams ends what a changed policy of a session no longer allows.
 func (d *services) endForbiddenStreams(session string, p *grant.Policy) {
 	d.streams.EndWhere(stream.ReasonGrantRevoked, func(i stream.Info) bool {
-		if i.Session != session || i.Device == "" {
+		switch {
+		case i.Session != session:
 			return false
+		case i.Device == "":
+			return i.Capability != "" && p.Capability(i.Capability) != nil
 		}
 		return p.Capability(family(i.Device)) != nil || p.Device(i.Device, i.Op) != nil
 	})

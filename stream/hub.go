@@ -89,7 +89,7 @@ func (h *Hub) Open(o Options) (*Stream, error) {
 	var random [16]byte
 	rand.Read(random[:]) // never fails, see crypto/rand
 	s := &Stream{
-		hub: h, opts: o, id: hex.EncodeToString(random[:]), done: make(chan struct{}),
+		hub: h, opts: o, id: hex.EncodeToString(random[:]), done: make(chan struct{}), room: make(chan struct{}, 1),
 		ring: ring{records: o.Records, size: o.Ring}, tended: time.Now(),
 	}
 	h.mu.Lock()
@@ -254,7 +254,9 @@ func (h *Hub) Credit(r wire.StreamCredit, by Owner) {
 	defer s.mu.Unlock()
 	s.tended = time.Now()
 	if s.cur != nil {
-		s.cur.credit = min(s.cur.credit+min(r.Bytes, wire.MaxStreamCredit), wire.MaxStreamCredit)
+		n := min(r.Bytes, wire.MaxStreamCredit)
+		s.cur.credit = min(s.cur.credit+n, wire.MaxStreamCredit)
+		s.receiverHad(s.had + int64(n))
 		s.wake()
 	}
 }
@@ -371,6 +373,7 @@ func (h *Hub) attach(s *Stream, out Outlet, from int64, credit int) {
 	defer s.mu.Unlock()
 	s.detach()
 	s.cur, s.tended = a, time.Now()
+	s.receiverHad(s.ring.before(from))
 	h.senders.Go(func() {
 		defer close(a.done)
 		defer cancel()

@@ -16,6 +16,7 @@ type ring struct {
 	// source; after the last it is tail.
 	pieces []piece
 	held   int   // bytes in pieces
+	total  int64 // bytes that were ever written
 	tail   int64 // offset of what comes next
 }
 
@@ -46,6 +47,7 @@ func (r *ring) end(p piece) int64 {
 }
 
 func (r *ring) write(b []byte) {
+	r.total += int64(len(b))
 	if over := len(b) - r.size; over > 0 { // would push itself out
 		r.tail += int64(over)
 		b = b[over:]
@@ -73,8 +75,22 @@ func (r *ring) write(b []byte) {
 func (r *ring) record(b []byte) {
 	r.pieces = append(r.pieces, piece{offset: r.tail, data: b})
 	r.tail++
+	r.total += int64(len(b))
 	r.held += len(b)
 	r.trim()
+}
+
+// before is how much of the total lies before an offset, or is lost.
+func (r *ring) before(from int64) int64 {
+	n := r.total
+	for i := r.find(from); i < len(r.pieces); i++ {
+		p := r.pieces[i]
+		n -= int64(len(p.data))
+		if from > p.offset {
+			n += from - p.offset
+		}
+	}
+	return n
 }
 
 // skip leaves a gap of n. Not even an empty ring offers what is in it.

@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -40,6 +41,9 @@ type Options struct {
 	Ring    int    // bytes that are kept; 0 is DefaultRing
 	Device  string // canonical id of what it is of; may be empty
 	Op      string // the operation that opened it
+	// Capability is the one without which the stream ends, where no device stands
+	// for it; may be empty.
+	Capability wire.Capability
 }
 
 // Info describes a stream that exists.
@@ -47,6 +51,7 @@ type Info struct {
 	ID string
 	Owner
 	Device, Op string
+	Capability wire.Capability
 	Next       int64 // offset of what comes next: so much was written
 	Sent       int64 // bytes of encoded data that were sent, repetitions too
 	Ended      string
@@ -66,7 +71,9 @@ type Stream struct {
 	end    *wire.StreamEnd
 	cur    *attachment // who receives it; nil: nobody
 	sent   int64
-	tended time.Time // when a receiver was last heard of
+	had    int64         // bytes of all that was written whose receiver gave credit for them: see Room
+	room   chan struct{} // the receiver had more, for Room
+	tended time.Time     // when a receiver was last heard of
 	expiry *time.Timer
 }
 
@@ -119,6 +126,39 @@ func (s *Stream) Record(v any) error {
 	return nil
 }
 
+// Room waits until n bytes more, or a record of n bytes, push nothing out of the
+// ring that the receiver may still ask for: what it gave no credit for yet. So a
+// source that can wait loses nothing, not even over a lost link. It fails with
+// the end of the stream or of ctx. One goroutine may call it.
+func (s *Stream) Room(ctx context.Context, n int) error {
+	for {
+		s.mu.Lock()
+		owed := s.ring.total - s.had
+		fits := owed == 0 || owed+int64(n) <= int64(s.opts.Ring)
+		s.mu.Unlock()
+		if fits {
+			return nil
+		}
+		select {
+		case <-s.room:
+		case <-s.done:
+			return errEnded
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// receiverHad notes how much of what was written the receiver has. Called with
+// mu.
+func (s *Stream) receiverHad(total int64) {
+	s.had = min(total, s.ring.total)
+	select {
+	case s.room <- struct{}{}:
+	default:
+	}
+}
+
 // Skip says that the source lost n bytes or records before it could write them.
 func (s *Stream) Skip(n int64) {
 	s.mu.Lock()
@@ -159,7 +199,7 @@ func (s *Stream) wake() {
 func (s *Stream) Info() Info {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	i := Info{ID: s.id, Owner: s.opts.Owner, Device: s.opts.Device, Op: s.opts.Op, Next: s.ring.next(), Sent: s.sent}
+	i := Info{ID: s.id, Owner: s.opts.Owner, Device: s.opts.Device, Op: s.opts.Op, Capability: s.opts.Capability, Next: s.ring.next(), Sent: s.sent}
 	if s.end != nil {
 		i.Ended = s.end.Reason
 	}

@@ -565,3 +565,58 @@ func TestDrain(t *testing.T) {
 		}
 	})
 }
+
+func TestRoomLosesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := NewHub(HubOptions{})
+		defer h.Close()
+		s := open(t, h, Options{Owner: alice, Ring: 8, Credit: 4})
+		waited := make(chan error, 1)
+		room := func(n int) bool {
+			t.Helper()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			go func() { waited <- s.Room(ctx, n) }()
+			return <-waited == nil
+		}
+		if !room(8) || !room(100) { // more than the ring is all at once, and says so by its gap
+			t.Fatal("an empty stream has no room")
+		}
+		s.Write([]byte("01234567"))
+		if room(1) {
+			t.Fatal("what nobody received yet may be pushed out")
+		}
+		first := newOutlet(t, "r1")
+		h.Begin(s.ID(), first)
+		synctest.Wait()
+		if room(1) {
+			t.Fatal("what was sent counts as received")
+		}
+		h.Credit(wire.StreamCredit{Stream: s.ID(), Bytes: 3}, alice)
+		if !room(3) || room(4) {
+			t.Fatal("the room isn't what credit was given for")
+		}
+		s.Write([]byte("89a"))
+
+		// Attached again further back than its credit said, the receiver finds it all.
+		again := newOutlet(t, "r2")
+		_, flow, err := h.Attach(wire.StreamAttach{Stream: s.ID(), From: from(5)}, alice, again)
+		if err != nil {
+			t.Fatal(err)
+		}
+		flow()
+		synctest.Wait()
+		if d := <-again.frames; string(d.Data) != "56789a" || d.Lost != nil {
+			t.Errorf("%+v", d)
+		}
+		if !room(2) || room(3) {
+			t.Error("the room isn't what was attached behind")
+		}
+		go func() { waited <- s.Room(t.Context(), 3) }()
+		synctest.Wait()
+		s.End(ReasonClosed, nil)
+		if err := <-waited; err == nil {
+			t.Error("room in a stream that has ended")
+		}
+	})
+}
