@@ -716,6 +716,9 @@ func (d *daemon) status() Status {
 			s.Warnings = append(s.Warnings, fmt.Sprintf("%s devices: %v", p.Type, p.Err))
 		}
 	}
+	for _, why := range d.notRoots {
+		s.Warnings = append(s.Warnings, "not offered: "+why)
+	}
 	if d.shell != nil && d.helper == nil {
 		s.Warnings = append(s.Warnings, "shell is "+shellWarning())
 	}

@@ -281,17 +281,11 @@ func checkRoots(c config.Config) []Finding {
 }
 
 func checkRoot(root string, c config.Config, forbidden *files.Forbidden) Finding {
-	info, err := os.Stat(root)
-	switch {
-	case errors.Is(err, os.ErrNotExist) && c.DefaultRoot:
+	if _, err := os.Lstat(root); errors.Is(err, os.ErrNotExist) && c.DefaultRoot {
 		return Finding{Level: Info, About: "roots", Found: root + " does not exist yet", Do: "the daemon makes it at its first start"}
-	case err != nil:
-		return Finding{Level: Fail, About: "roots", Found: err.Error(), Do: "make the directory or take it out of roots"}
-	case !info.IsDir():
-		return Finding{Level: Fail, About: "roots", Found: root + " is no directory", Do: "take it out of roots"}
 	}
-	if err := forbidden.CheckRoot(root); err != nil {
-		return Finding{Level: Fail, About: "roots", Found: err.Error(), Do: "choose a directory outside of it"}
+	if _, err := usableRoot(root, forbidden); err != nil {
+		return Finding{Level: Fail, About: "roots", Found: err.Error()}
 	}
 	if err := unix.Access(root, unix.R_OK|unix.W_OK|unix.X_OK); err != nil {
 		return Finding{Level: Fail, About: "roots", Found: fmt.Sprintf("%s: %v", root, err), Do: "give the daemon's user access, or take it out of roots"}

@@ -39,6 +39,7 @@ type services struct {
 	auditKey  []byte
 	grants    *grant.Store
 	forbidden *files.Forbidden
+	notRoots  []string       // why a root of the configuration isn't offered, each with its path
 	shell     *shell.Service // nil: off
 	helper    *helper.Client // nil: commands run as this process' user
 	llm       *llm.Service   // nil: off
@@ -99,7 +100,7 @@ func open(ctx context.Context, o Options) (_ *services, err error) {
 		}
 	}
 	caps := []wire.Capability(d.capabilities())
-	d.ceiling.Capabilities, d.ceiling.Roots = &caps, &o.Config.Roots
+	d.ceiling.Capabilities, d.ceiling.Roots = &caps, &d.config.Roots
 	return d, nil
 }
 
@@ -160,31 +161,6 @@ func forbiddenPaths(c config.Config, more ...string) (*files.Forbidden, error) {
 		}
 	}
 	return files.NewForbidden(append(paths, more...)...)
-}
-
-// openRoots makes the default root on the first run and refuses what may not be
-// one.
-func (d *services) openRoots(_ context.Context, o Options) error {
-	var err error
-	if d.forbidden, err = forbiddenPaths(o.Config, d.stateDisk); err != nil {
-		return fmt.Errorf("protected paths: %w", err)
-	}
-	for i, root := range o.Config.Roots {
-		if o.Config.DefaultRoot {
-			if err := os.MkdirAll(root, 0o755); err != nil {
-				return &ConfigError{fmt.Errorf("make the default root: %w", err)}
-			}
-		}
-		canonical, err := filepath.EvalSymlinks(root)
-		if err != nil {
-			return &ConfigError{fmt.Errorf("roots: %w; make the directory or take it out of roots", err)}
-		}
-		if err := d.forbidden.CheckRoot(canonical); err != nil {
-			return &ConfigError{fmt.Errorf("roots: %s: %w", root, err)}
-		}
-		o.Config.Roots[i] = canonical
-	}
-	return nil
 }
 
 func (d *services) openIdentity(ctx context.Context, o Options) error {

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -578,7 +579,7 @@ func TestConfiguration(t *testing.T) {
 	b.write(b.toml(), good)
 	refused("an unknown variable", run([]string{"FARHAND_LIMITS_MAX_CONCURENT=3"}), "FARHAND_LIMITS_MAX_CONCURENT", "FARHAND_LIMITS_MAX_CONCURRENT")
 	refused("a bad flag", run(nil, "--limits-max-concurrent", "none"), "limits.max_concurrent")
-	refused("a missing root", run(nil, "--roots", filepath.Join(b.dir, "missing")), "missing")
+	refused("a root in the state directory", run(nil, "--roots", filepath.Join(b.stateDir(), "missing")), b.stateDir())
 	if r := run(nil, "--no-such-flag"); r.code != 2 {
 		t.Errorf("an unknown flag gives %+v", r)
 	}
@@ -602,4 +603,29 @@ func TestConfiguration(t *testing.T) {
 		t.Errorf("HELLO has the name %q and %v", s.Hello.DisplayName, s.Hello.Capabilities)
 	}
 	p.stop()
+}
+
+// A root that a command removed is said to be gone, and the rest goes on.
+func TestARootIsGone(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	gone := filepath.Join(b.dir, "gone")
+	if err := os.Mkdir(gone, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	b.claimWithRoots("files", b.root(), gone)
+	b.owner.must("ls", ":"+gone)
+	b.daemon.stop()
+	if err := os.Remove(gone); err != nil {
+		t.Fatal(err)
+	}
+	b.startDaemon()
+	s := b.awaitState(daemon.StateOnline)
+	if !slices.Equal(s.Roots, []string{b.root()}) || !slices.ContainsFunc(s.Warnings, func(w string) bool { return strings.Contains(w, gone) }) {
+		t.Errorf("status says %+v", s)
+	}
+	b.owner.must("ls")
+	if r := b.farhandd("", "doctor"); r.code != 1 || !strings.Contains(r.stdout, gone) {
+		t.Errorf("the doctor says %+v", r)
+	}
 }
