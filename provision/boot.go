@@ -84,7 +84,7 @@ func (b *boot) directories() {
 		{dataDir + "/" + stateName, 0o700, render.FarhandID, render.FarhandID},
 		{render.DefaultRoot, os.ModeSetgid | 0o770, render.OperatorID, render.WorkID},
 		{render.HomeDir, 0o755, 0, 0},
-		{systemData + "/ssh", 0o755, 0, 0},
+		{systemData + "/ssh", 0o700, 0, 0},
 	} {
 		err := b.directory(d.path, d.mode, d.uid, d.gid)
 		if d.path == runDir {

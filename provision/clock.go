@@ -18,6 +18,9 @@ const clockFile = systemData + "/clock"
 // Clock is the system's clock.
 type Clock interface {
 	Now() time.Time
+	// Uptime is how long ago the machine started, whatever was set since
+	// (CLOCK_BOOTTIME).
+	Uptime() time.Duration
 	// Synchronised says whether the kernel was told that the clock is right
 	// (adjtimex(2), STA_UNSYNC).
 	Synchronised() bool

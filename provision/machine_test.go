@@ -34,13 +34,15 @@ type machine struct {
 }
 
 type fakeClock struct {
-	now  time.Time
-	sync bool
-	set  []time.Time
+	booted time.Time
+	now    time.Time
+	sync   bool
+	set    []time.Time
 }
 
-func (c *fakeClock) Now() time.Time     { return c.now }
-func (c *fakeClock) Synchronised() bool { return c.sync }
+func (c *fakeClock) Now() time.Time        { return c.now }
+func (c *fakeClock) Uptime() time.Duration { return time.Since(c.booted) }
+func (c *fakeClock) Synchronised() bool    { return c.sync }
 func (c *fakeClock) Set(t time.Time) error {
 	c.now, c.set = t, append(c.set, t)
 	return nil
@@ -51,7 +53,7 @@ const goodChoiceText = "[all]\ntryboot_a_b=1\nboot_partition=2\n[tryboot]\nboot_
 // newMachine is a Pi 4 with a fresh card.
 func newMachine(t testing.TB) *machine {
 	t.Helper()
-	m := &machine{t: t, card: t.TempDir(), slot: t.TempDir(), clock: &fakeClock{now: time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)}}
+	m := &machine{t: t, card: t.TempDir(), slot: t.TempDir(), clock: &fakeClock{booted: time.Now(), now: time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)}}
 	m.System = &System{
 		Root: t.TempDir(), Log: slog.New(slog.DiscardHandler),
 		Card: &fat.Directory{Path: m.card}, Slot: &fat.Directory{Path: m.slot},

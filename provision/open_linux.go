@@ -113,6 +113,14 @@ type kernelClock struct{}
 
 func (kernelClock) Now() time.Time { return time.Now() }
 
+func (kernelClock) Uptime() time.Duration {
+	var ts unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts) != nil { // every Linux has it
+		return 0
+	}
+	return time.Duration(ts.Nano())
+}
+
 func (kernelClock) Synchronised() bool {
 	var t unix.Timex
 	_, err := unix.Adjtimex(&t)

@@ -1,15 +1,11 @@
 package provision
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"sync"
-	"time"
 
-	"farhand/provision/fat"
 	"farhand/provision/front"
 	"farhand/provision/preseed"
 	"farhand/provision/render"
@@ -32,20 +28,9 @@ type Server struct {
 
 	card  sync.Mutex // held while the card is written, over mu
 	shown string     // the code that the card's files have; empty: not known
-	wrote time.Time  // when they were last written by this process, monotonic
 }
 
 var _ request.Handler = (*Server)(nil)
-
-// The files on the card that show a code.
-const (
-	pairText    = "PAIR.TXT"
-	pairPicture = "PAIR.PNG"
-)
-
-// pairEvery is how often the card is written at most, after the first time since
-// the start: flash wears out, and a code lives an hour.
-const pairEvery = time.Hour
 
 // NewServer begins to show that the system starts. radio makes the rescue
 // network; nil where there is none.
@@ -199,68 +184,4 @@ func (srv *Server) join(ctx context.Context) error {
 	settings := srv.store.effective()
 	srv.mu.Unlock()
 	return srv.sys.rejoin(ctx, settings)
-}
-
-// writeCode writes a code on the card, unless it stands there or was written
-// lately.
-func (srv *Server) writeCode(ctx context.Context, p request.Pairing) error {
-	srv.card.Lock()
-	defer srv.card.Unlock()
-	if srv.sys.Card == nil || srv.shown == p.UserCode || !srv.wrote.IsZero() && time.Since(srv.wrote) < pairEvery {
-		return nil
-	}
-	page := srv.front.Page(srv.sys.Clock.Now())
-	text := page.Text()
-	var there []byte
-	if err := srv.sys.Card.View(ctx, func(root *os.Root) (err error) {
-		there, err = fat.Read(root, pairText, 64<<10)
-		return err
-	}); err != nil {
-		return err
-	}
-	if bytes.Contains(there, []byte(p.UserCode)) { // the machine started anew with a code that still waits
-		srv.shown = p.UserCode
-		return nil
-	}
-	picture, err := page.PNG()
-	if err != nil {
-		return err
-	}
-	srv.wrote = time.Now() // a card that fails isn't tried every minute
-	if err := srv.sys.Card.Commit(ctx, func(root *os.Root) error {
-		return errors.Join(fat.Replace(root, pairPicture, picture), fat.Replace(root, pairText, text))
-	}); err != nil {
-		return err
-	}
-	srv.shown = p.UserCode
-	return nil
-}
-
-// removeCode removes it. It looks first: a card is only written if there is
-// something to change.
-func (srv *Server) removeCode(ctx context.Context) error {
-	srv.card.Lock()
-	defer srv.card.Unlock()
-	if srv.sys.Card == nil {
-		return nil
-	}
-	there := false
-	err := srv.sys.Card.View(ctx, func(root *os.Root) error {
-		for _, name := range []string{pairText, pairPicture} {
-			if _, err := root.Lstat(name); err == nil {
-				there = true
-			}
-		}
-		return nil
-	})
-	if err == nil && there {
-		err = srv.sys.Card.Commit(ctx, func(root *os.Root) error {
-			return errors.Join(fat.Remove(root, pairText), fat.Remove(root, pairPicture))
-		})
-	}
-	if err != nil {
-		return fmt.Errorf("remove the code from the card: %w", err)
-	}
-	srv.shown, srv.wrote = "", time.Time{}
-	return nil
 }

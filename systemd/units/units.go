@@ -24,13 +24,14 @@ type File struct {
 	Content string
 }
 
-// Names of units that are to be enabled.
+// Names of units.
 const (
 	Daemon          = "farhandd.service"
 	Exec            = "farhand-exec.service"
 	ExecSocket      = "farhand-exec.socket"
 	Provision       = "farhand-provision.service"
 	ProvisionSocket = "farhand-provision.socket"
+	Provisiond      = "farhand-provisiond.service" // started by the socket
 	Ollama          = "ollama.service"
 )
 
@@ -87,7 +88,7 @@ func Files(o Options) ([]File, error) {
 		names[Daemon+".d/helper.conf"] = "farhandd-helper.conf"
 	}
 	if o.Appliance {
-		for _, name := range []string{Provision, ProvisionSocket, "farhand-provisiond.service"} {
+		for _, name := range []string{Provision, ProvisionSocket, Provisiond} {
 			names[name] = name
 		}
 		names[Daemon+".d/appliance.conf"] = "farhandd-appliance.conf"
