@@ -100,7 +100,7 @@ func (k *socket) permit(t wire.Type, policy *grant.Policy) error {
 	if err := permitCapability(m.Capability, k.granted, policy); err != nil {
 		return err
 	}
-	if k.session != nil && (m.Capability == wire.Files || m.Capability == wire.Shell) {
+	if owned := m.Capability.Owned(); k.session != nil && (owned == wire.Files || owned == wire.Shell) {
 		return policy.Root(k.session.Root())
 	}
 	return nil
@@ -119,6 +119,7 @@ func granted(need wire.Capability, have wire.Capabilities) bool {
 // permitCapability asks the ceilings. For hardware it is enough that one family
 // is allowed: the handler asks again for the device's own.
 func permitCapability(need wire.Capability, have wire.Capabilities, policy *grant.Policy) error {
+	need = need.Owned()
 	if need != wire.HardwareFamily {
 		if !need.Approvable() {
 			return nil

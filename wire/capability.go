@@ -26,6 +26,7 @@ const (
 	Grants      Capability = "grants"       // ceilings in HELLO_ACK, GRANTS_UPDATE
 	AuditAnchor Capability = "audit_anchor" // audit head in STATUS, AUDIT_VERIFY_REQUEST
 	Streams     Capability = "streams"      // STREAM_DATA and what steers it
+	Terminal    Capability = "terminal"     // TERMINAL_OPEN and its kin
 
 	MachineFactsCapability Capability = "machine_facts" // facts in the control socket's STATUS
 )
@@ -60,6 +61,15 @@ func (cs Capabilities) AnyHardware() bool {
 		}
 	}
 	return false
+}
+
+// Owned is the capability on which the owner decides where c is used: what may
+// run commands may have terminals. It is c itself for most.
+func (c Capability) Owned() Capability {
+	if c == Terminal {
+		return Shell
+	}
+	return c
 }
 
 // Approvable says whether the owner decides on c. What is left is plumbing of

@@ -63,7 +63,8 @@ const (
 	SerialStale            Code = "SERIAL_STALE" // of the handle family: no such handle, or what it stood for has ended
 	USBStale               Code = "USB_STALE"
 	GPIOStale              Code = "GPIO_STALE"
-	StreamNotFound         Code = "STREAM_NOT_FOUND" // no such stream, or not this caller's
+	StreamNotFound         Code = "STREAM_NOT_FOUND"   // no such stream, or not this caller's
+	TerminalNotFound       Code = "TERMINAL_NOT_FOUND" // no such terminal, or not this caller's
 
 	DiskFull       Code = "DISK_FULL"         // ENOSPC, EDQUOT: nothing was changed
 	ReadOnlyDisk   Code = "READ_ONLY_DISK"    // EROFS

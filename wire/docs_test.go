@@ -66,6 +66,7 @@ var elsewhere = map[string][]any{
 	"Devices":             {HardwareDevice{}, HardwareListRequest{}, HardwareListResponse{}, HardwareEvent{}},
 	"Operations":          {HardwareOp{}, HardwareResult{}},
 	"Streams":             {StreamData{}, StreamCredit{}, StreamAttach{}, StreamAttached{}, StreamClose{}},
+	"Terminals":           {TerminalOpen{}, TerminalAttach{}, TerminalOpened{}, TerminalInput{}, TerminalTaken{}, TerminalResize{}, TerminalClose{}, TerminalListResponse{}},
 	"Hardware as handles": {SerialOpen{}, SerialHandleWrite{}, SerialHandleRead{}, SerialReadResponse{}, USBOpen{}, USBTransfer{}, USBTransferResponse{}, GPIOHandleConfigure{}, GPIOHandleWrite{}, GPIOReadResponse{}},
 	"Ceilings":            {GrantSet{}},
 }

@@ -99,6 +99,16 @@ const (
 	TStreamAttach   Type = "STREAM_ATTACH"
 	TStreamAttached Type = "STREAM_ATTACHED"
 	TStreamClose    Type = "STREAM_CLOSE"
+
+	TTerminalOpen         Type = "TERMINAL_OPEN"
+	TTerminalAttach       Type = "TERMINAL_ATTACH"
+	TTerminalOpened       Type = "TERMINAL_OPENED"
+	TTerminalInput        Type = "TERMINAL_INPUT"
+	TTerminalTaken        Type = "TERMINAL_INPUT_RESPONSE"
+	TTerminalResize       Type = "TERMINAL_RESIZE"
+	TTerminalList         Type = "TERMINAL_LIST"
+	TTerminalListResponse Type = "TERMINAL_LIST_RESPONSE"
+	TTerminalClose        Type = "TERMINAL_CLOSE"
 )
 
 // Channel says on which socket of a machine a request may arrive.
@@ -194,6 +204,13 @@ var methods = map[Type]Method{
 	TStreamCredit: {Request: TStreamCredit, Channel: Control | Data, Capability: Streams, Extension: true},
 	TStreamAttach: {Request: TStreamAttach, Response: TStreamAttached, Channel: Control | Data, Capability: Streams, Repeatable: true, Extension: true},
 	TStreamClose:  {Request: TStreamClose, Response: TAck, Channel: Control | Data, Capability: Streams, Repeatable: true, Extension: true},
+
+	TTerminalOpen:   {Request: TTerminalOpen, Response: TTerminalOpened, Channel: Data, Capability: Terminal, Extension: true},
+	TTerminalAttach: {Request: TTerminalAttach, Response: TTerminalOpened, Channel: Data, Capability: Terminal, Repeatable: true, Extension: true},
+	TTerminalInput:  {Request: TTerminalInput, Response: TTerminalTaken, Channel: Data, Capability: Terminal, Repeatable: true, Extension: true},
+	TTerminalResize: {Request: TTerminalResize, Response: TAck, Channel: Data, Capability: Terminal, Repeatable: true, Extension: true},
+	TTerminalList:   {Request: TTerminalList, Response: TTerminalListResponse, Channel: Data, Capability: Terminal, Repeatable: true, Extension: true},
+	TTerminalClose:  {Request: TTerminalClose, Response: TAck, Channel: Data, Capability: Terminal, Repeatable: true, Extension: true},
 }
 
 // MethodOf is the method that a request of this type asks for.

@@ -237,7 +237,7 @@ func (op *operator) route(env wire.Envelope, frame *frameBuf) (*request, *lane, 
 		return nil, nil, refused
 	}
 	switch env.Type {
-	case wire.THardwareOp, wire.THardwareListRequest, wire.TStreamAttach:
+	case wire.THardwareOp, wire.THardwareListRequest, wire.TStreamAttach, wire.TTerminalOpen, wire.TTerminalAttach:
 		op.mayStream()
 	case wire.TExecuteCommand:
 		r.timeout = op.srv.commandTimeout(env.Payload)

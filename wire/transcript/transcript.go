@@ -240,6 +240,24 @@ func Payload(t wire.Type) any {
 		return new(wire.StreamAttached)
 	case wire.TStreamClose:
 		return new(wire.StreamClose)
+	case wire.TTerminalOpen:
+		return new(wire.TerminalOpen)
+	case wire.TTerminalAttach:
+		return new(wire.TerminalAttach)
+	case wire.TTerminalOpened:
+		return new(wire.TerminalOpened)
+	case wire.TTerminalInput:
+		return new(wire.TerminalInput)
+	case wire.TTerminalTaken:
+		return new(wire.TerminalTaken)
+	case wire.TTerminalResize:
+		return new(wire.TerminalResize)
+	case wire.TTerminalList:
+		return new(wire.Empty)
+	case wire.TTerminalListResponse:
+		return new(wire.TerminalListResponse)
+	case wire.TTerminalClose:
+		return new(wire.TerminalClose)
 	}
 	return nil
 }
