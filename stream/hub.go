@@ -86,20 +86,30 @@ func (h *Hub) Open(o Options) (*Stream, error) {
 		return nil, err
 	}
 	o.Credit = credit
+	s := h.newStream(o, plain, newSource(o))
+	if err := h.add(s); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func (h *Hub) newStream(o Options, k kind, x *source) *Stream {
 	var random [16]byte
 	rand.Read(random[:]) // never fails, see crypto/rand
-	s := &Stream{
-		hub: h, opts: o, id: hex.EncodeToString(random[:]), done: make(chan struct{}), room: make(chan struct{}, 1),
-		ring: ring{records: o.Records, size: o.Ring}, tended: time.Now(),
-	}
+	return &Stream{hub: h, opts: o, id: hex.EncodeToString(random[:]), done: make(chan struct{}), kind: k, source: x, tended: time.Now()}
+}
+
+// add takes a new stream in.
+func (h *Hub) add(s *Stream) error {
+	o := s.opts
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.closed {
-		return nil, wire.Errorf(wire.InternalError, "the daemon is stopping")
+		return wire.Errorf(wire.InternalError, "the daemon is stopping")
 	}
 	for h.reserve+h.kept()+o.Ring > h.opts.Memory {
 		if len(h.past) == 0 {
-			return nil, wire.Errorf(wire.ShimOverloaded, "the streams that are open take all the memory they may").
+			return wire.Errorf(wire.ShimOverloaded, "the streams that are open take all the memory they may").
 				With("stream_memory_bytes", h.opts.Memory).With("hint", "close a stream, or raise limits.stream_memory_bytes")
 		}
 		h.forget(h.past[0])
@@ -107,9 +117,15 @@ func (h *Hub) Open(o Options) (*Stream, error) {
 	h.streams[s.id] = s
 	h.reserve += o.Ring
 	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.kind != view {
+		s.streams = append(s.streams, s)
+	}
 	s.expiry = time.AfterFunc(h.opts.Idle, func() { h.idle(s) })
-	s.mu.Unlock()
-	return s, nil
+	if s.kind == share {
+		s.expiry.Stop() // nobody tends it
+	}
+	return nil
 }
 
 // validCredit is the credit that a request asks for.
@@ -124,6 +140,9 @@ func validCredit(n int) (int, error) {
 func (h *Hub) kept() int {
 	n := 0
 	for _, s := range h.past {
+		if s.kind == view {
+			continue
+		}
 		s.mu.Lock()
 		n += s.ring.held
 		s.mu.Unlock()
@@ -136,15 +155,29 @@ func (h *Hub) forget(s *Stream) {
 	delete(h.streams, s.id)
 	h.past = slices.DeleteFunc(h.past, func(x *Stream) bool { return x == s })
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.expiry.Stop()
 	s.detach()
+	if s.kind == share {
+		s.ring = ring{size: s.ring.size, tail: s.ring.tail, total: s.ring.total} // whoever has the Shared still doesn't keep it
+	}
+	s.mu.Unlock()
+	if s.kind == share {
+		for _, x := range slices.Clone(h.past) {
+			if x.source == s.source {
+				h.forget(x)
+			}
+		}
+	}
 }
 
 // ended is told by a stream that its end has come.
 func (h *Hub) ended(s *Stream) {
 	h.mu.Lock()
-	if h.streams[s.id] == s {
+	switch {
+	case h.streams[s.id] != s:
+	case s.kind == view && !s.sourceEnded():
+		h.forget(s) // what it carries goes on, and can be had by another
+	default:
 		h.reserve -= s.opts.Ring
 		h.past = append(h.past, s)
 		if len(h.past) > maxPast {
@@ -160,7 +193,7 @@ func (h *Hub) ended(s *Stream) {
 		s.mu.Unlock()
 	}
 	h.mu.Unlock()
-	if h.opts.OnEnd != nil {
+	if h.opts.OnEnd != nil && s.kind != share {
 		h.opts.OnEnd(s.Info())
 	}
 }
@@ -186,7 +219,7 @@ func (h *Hub) find(id string, by Owner) (*Stream, error) {
 	h.mu.Lock()
 	s := h.streams[id]
 	h.mu.Unlock()
-	if s == nil || !s.opts.may(by) {
+	if s == nil || s.kind == share || !s.opts.May(by) {
 		return nil, wire.Errorf(wire.StreamNotFound, "no such stream, or it is somebody else's").With("stream", clip(id))
 	}
 	return s, nil
@@ -211,7 +244,7 @@ func (h *Hub) Begin(id string, out Outlet) {
 	s := h.streams[id]
 	h.mu.Unlock()
 	if s != nil {
-		h.attach(s, out, 0, s.opts.Credit)
+		h.attach(s, out, s.opts.from, s.opts.Credit)
 	}
 }
 
@@ -257,7 +290,7 @@ func (h *Hub) Credit(r wire.StreamCredit, by Owner) {
 		n := min(r.Bytes, wire.MaxStreamCredit)
 		s.cur.credit = min(s.cur.credit+n, wire.MaxStreamCredit)
 		s.receiverHad(s.had + int64(n))
-		s.wake()
+		s.tell()
 	}
 }
 
@@ -283,7 +316,7 @@ func (h *Hub) CloseStream(id string, by Owner) {
 func (h *Hub) EndWhere(reason string, which func(Info) bool) int {
 	n := 0
 	for _, s := range h.all() {
-		if i := s.Info(); i.Ended == "" && which(i) {
+		if i := s.Info(); i.Ended == "" && s.kind != share && which(i) {
 			s.End(reason, nil)
 			n++
 		}
@@ -316,7 +349,7 @@ func (h *Hub) Drain(ctx context.Context) {
 func (h *Hub) List() []Info {
 	var all []Info
 	for _, s := range h.all() {
-		if i := s.Info(); i.Ended == "" {
+		if i := s.Info(); i.Ended == "" && s.kind != share {
 			all = append(all, i)
 		}
 	}

@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"bytes"
 	"encoding/json"
 
 	"farhand/wire"
@@ -188,4 +189,15 @@ func (r *ring) find(from int64) int {
 		}
 	}
 	return lo
+}
+
+// line is the offset after the first line break that is kept, of what hasn't one
+// the oldest.
+func (r *ring) line() int64 {
+	for _, p := range r.pieces {
+		if i := bytes.IndexByte(p.data, '\n'); i >= 0 {
+			return p.offset + int64(i) + 1
+		}
+	}
+	return r.oldest()
 }

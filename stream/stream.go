@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,9 +19,9 @@ type Owner struct {
 	Owner   string // the machine's owner; opaque
 }
 
-// may says whether by, who comes with another request, may have the stream: in
+// May says whether by, who comes with another request, may have the stream: in
 // the same session, as the same holder, or as the machine's owner.
-func (o Owner) may(by Owner) bool {
+func (o Owner) May(by Owner) bool {
 	switch {
 	case by.Session == o.Session:
 		return true
@@ -44,6 +45,8 @@ type Options struct {
 	// Capability is the one without which the stream ends, where no device stands
 	// for it; may be empty.
 	Capability wire.Capability
+
+	from int64 // where the receiver of a view begins
 }
 
 // Info describes a stream that exists.
@@ -59,23 +62,44 @@ type Info struct {
 
 var errEnded = errors.New("stream has ended")
 
+// source is what is written and who is told of it: one stream, or all the
+// streams that carry the same.
+type source struct {
+	mu      sync.Mutex
+	ring    ring
+	streams []*Stream     // those that have not ended
+	room    chan struct{} // a receiver had more, or is one no longer
+}
+
+func newSource(o Options) *source {
+	return &source{ring: ring{records: o.Records, size: o.Ring}, room: make(chan struct{}, 1)}
+}
+
 // Stream is one stream. It is written by its source.
 type Stream struct {
 	hub  *Hub
 	opts Options
 	id   string
 	done chan struct{}
+	kind kind
 
-	mu     sync.Mutex
-	ring   ring
-	end    *wire.StreamEnd
-	cur    *attachment // who receives it; nil: nobody
-	sent   int64
-	had    int64         // bytes of all that was written whose receiver gave credit for them: see Room
-	room   chan struct{} // the receiver had more, for Room
-	tended time.Time     // when a receiver was last heard of
-	expiry *time.Timer
+	*source // its mu guards what follows
+	end     *wire.StreamEnd
+	cur     *attachment // who receives it; nil: nobody
+	sent    int64
+	had     int64     // bytes of all that was written whose receiver gave credit for them: see Room
+	tended  time.Time // when a receiver was last heard of
+	expiry  *time.Timer
 }
+
+// kind tells streams that share a source from those that don't.
+type kind uint8
+
+const (
+	plain kind = iota
+	share      // of a Shared: it has the ring, and nobody receives it
+	view       // it has a part in the ring of a Shared
+)
 
 // ID is the stream's name: 128 random bits in hex.
 func (s *Stream) ID() string { return s.id }
@@ -153,10 +177,7 @@ func (s *Stream) Room(ctx context.Context, n int) error {
 // mu.
 func (s *Stream) receiverHad(total int64) {
 	s.had = min(total, s.ring.total)
-	select {
-	case s.room <- struct{}{}:
-	default:
-	}
+	s.gain()
 }
 
 // Skip says that the source lost n bytes or records before it could write them.
@@ -180,18 +201,35 @@ func (s *Stream) End(reason string, exitCode *int) {
 	}
 	s.end = &wire.StreamEnd{Reason: reason, ExitCode: exitCode}
 	close(s.done)
-	s.wake()
+	s.streams = slices.DeleteFunc(s.streams, func(x *Stream) bool { return x == s })
+	s.tell()
+	s.gain()
 	s.mu.Unlock()
 	s.hub.ended(s)
 }
 
-// wake tells the sender that there is something new. Called with mu.
-func (s *Stream) wake() {
+// wake tells the senders that there is something new. Called with mu.
+func (x *source) wake() {
+	for _, s := range x.streams {
+		s.tell()
+	}
+}
+
+// tell wakes the sender of one stream. Called with mu.
+func (s *Stream) tell() {
 	if s.cur != nil {
 		select {
 		case s.cur.news <- struct{}{}:
 		default:
 		}
+	}
+}
+
+// gain tells who waits for room that there may be some. Called with mu.
+func (x *source) gain() {
+	select {
+	case x.room <- struct{}{}:
+	default:
 	}
 }
 

@@ -1,0 +1,141 @@
+package stream
+
+import (
+	"cmp"
+	"context"
+	"io"
+	"slices"
+)
+
+// Shared is one sequence of bytes that several receivers have, each by a stream
+// of its own, a view, at its own pace: what a terminal shows. The views share one
+// ring. One goroutine may write at a time; the rest is safe for concurrent use.
+type Shared struct{ s *Stream }
+
+// Share makes a Shared whose ring keeps so many bytes (0: DefaultRing). It counts
+// as a stream of that size; its views cost nothing more.
+func (h *Hub) Share(size int) (*Shared, error) {
+	o := Options{Ring: cmp.Or(size, DefaultRing)}
+	s := h.newStream(o, share, newSource(o))
+	if err := h.add(s); err != nil {
+		return nil, err
+	}
+	return &Shared{s}, nil
+}
+
+// View makes a stream of what is written, from an offset on. It may be opened
+// after the end, too, and then has what the ring still holds. The options' Ring
+// and Records don't count. It ends with its source or, alone, when its receiver
+// closes it or isn't heard of; then it is forgotten at once.
+func (x *Shared) View(o Options, from int64) (*Stream, error) {
+	credit, err := validCredit(o.Credit)
+	if err != nil {
+		return nil, err
+	}
+	o.Ring, o.Records, o.Credit, o.from = 0, false, credit, from
+	v := x.s.hub.newStream(o, view, x.s.source)
+	if err := x.s.hub.add(v); err != nil {
+		return nil, err
+	}
+	x.s.mu.Lock()
+	v.had = x.s.ring.before(from)
+	end := x.s.end
+	if end == nil {
+		x.s.streams = append(x.s.streams, v)
+	}
+	x.s.mu.Unlock()
+	if end != nil {
+		v.End(end.Reason, end.ExitCode)
+	}
+	return v, nil
+}
+
+// Room waits, as that of a Stream, until n bytes more push nothing out of the
+// ring that the receiver who is furthest may still ask for. Without a receiver
+// there is always room.
+func (x *Shared) Room(ctx context.Context, n int) error {
+	for {
+		x.s.mu.Lock()
+		ok := x.room(n)
+		x.s.mu.Unlock()
+		if ok {
+			return nil
+		}
+		select {
+		case <-x.s.source.room:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// room is called with mu.
+func (x *Shared) room(n int) bool {
+	had, views := int64(0), false
+	for _, v := range x.s.streams {
+		if v.kind == view {
+			had, views = max(had, v.had), true
+		}
+	}
+	return !views || x.s.ring.total-had+int64(n) <= int64(x.s.ring.size)
+}
+
+// Write adds bytes. It never waits, as that of a Stream.
+func (x *Shared) Write(p []byte) (int, error) { return x.s.Write(p) }
+
+// Skip says that n bytes are not there: they came before this Shared was made.
+func (x *Shared) Skip(n int64) { x.s.Skip(n) }
+
+// End ends it and all its views. Only the first call counts.
+func (x *Shared) End(reason string, exitCode *int) {
+	x.s.End(reason, exitCode)
+	x.s.mu.Lock()
+	views := slices.Clone(x.s.streams)
+	x.s.mu.Unlock()
+	for _, v := range views {
+		v.End(reason, exitCode)
+	}
+}
+
+// Oldest is the first offset that can still be had, Next that of what comes next.
+func (x *Shared) Oldest() int64 {
+	x.s.mu.Lock()
+	defer x.s.mu.Unlock()
+	return x.s.ring.oldest()
+}
+
+// Next is the offset that the next byte will have.
+func (x *Shared) Next() int64 { return x.s.Next() }
+
+// Line is the first offset from which a screen can be drawn: the oldest byte if
+// it is the first that there was, else what follows the first line break.
+func (x *Shared) Line() int64 {
+	x.s.mu.Lock()
+	defer x.s.mu.Unlock()
+	if x.s.ring.oldest() == 0 {
+		return 0
+	}
+	return x.s.ring.line()
+}
+
+// Views is how many receivers there are.
+func (x *Shared) Views() int {
+	x.s.mu.Lock()
+	defer x.s.mu.Unlock()
+	n := 0
+	for _, v := range x.s.streams {
+		if v.kind == view {
+			n++
+		}
+	}
+	return n
+}
+
+// sourceEnded says whether a view is over because all is.
+func (s *Stream) sourceEnded() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !slices.ContainsFunc(s.streams, func(x *Stream) bool { return x.kind == share })
+}
+
+var _ io.Writer = (*Shared)(nil)
