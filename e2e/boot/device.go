@@ -45,7 +45,7 @@ func newDevice(ctx context.Context, l *lane) (*device, error) {
 		return nil, err
 	}
 	d := &device{lane: l, life: ctx, dir: dir, host: "bench-" + l.name}
-	d.board = &guest.Board{Kind: l.kind, Program: l.emulator, Serial: guest.NewSerial(), Dir: dir, Extra: guest.Network(l.kind)}
+	d.board = &guest.Board{Kind: l.kind, Program: l.emulator, Serial: guest.NewSerial(), Dir: dir, Extra: guest.Network(l.kind), Paced: !l.alone}
 	if l.console {
 		d.board.Console = l.out.writer(l.name)
 	}
@@ -278,13 +278,13 @@ func (d *device) farhand(ctx context.Context, n int, args ...string) (string, er
 
 // sh runs a shell's script on the device, as the operator.
 func (d *device) sh(ctx context.Context, script string) (string, error) {
-	out, err := d.farhand(ctx, 1, "exec", "--timeout", "2m", "--", "sh", "-euc", script)
+	out, err := d.farhand(ctx, 1, "exec", "--timeout", "8m", "--", "sh", "-euc", script)
 	return strings.TrimSpace(out), err
 }
 
 // root runs one as root, which this card's owner allows.
 func (d *device) root(ctx context.Context, script string) (string, error) {
-	out, err := d.farhand(ctx, 1, "exec", "--timeout", "2m", "--", "sudo", "-n", "sh", "-euc", script)
+	out, err := d.farhand(ctx, 1, "exec", "--timeout", "8m", "--", "sudo", "-n", "sh", "-euc", script)
 	return strings.TrimSpace(out), err
 }
 

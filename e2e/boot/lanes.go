@@ -22,11 +22,11 @@ import (
 // allLanes are the lanes in the order in which they begin: the longest first.
 func allLanes() []*lane {
 	return []*lane{
-		{name: "code", kind: guest.Virt, steps: codeSteps, limit: 25 * time.Minute},
-		{name: "cuts", kind: guest.Virt, steps: cutSteps, limit: 25 * time.Minute, full: true},
-		{name: "pi3", kind: guest.Pi3B, steps: pi3Steps, limit: 20 * time.Minute, full: true},
-		{name: "wifi", kind: guest.Virt, steps: wifiSteps, limit: 20 * time.Minute, full: true},
-		{name: "figures", kind: guest.Virt, steps: figureSteps, limit: 15 * time.Minute, full: true, alone: true},
+		{name: "code", kind: guest.Virt, steps: codeSteps, longest: 25 * time.Minute},
+		{name: "cuts", kind: guest.Virt, steps: cutSteps, longest: 25 * time.Minute, full: true},
+		{name: "pi3", kind: guest.Pi3B, steps: pi3Steps, longest: 20 * time.Minute, full: true},
+		{name: "wifi", kind: guest.Virt, steps: wifiSteps, longest: 20 * time.Minute, full: true},
+		{name: "figures", kind: guest.Virt, steps: figureSteps, longest: 15 * time.Minute, full: true, alone: true},
 	}
 }
 
@@ -54,15 +54,15 @@ func codeSteps(d *device) []step {
 	if d.quick {
 		return append(steps,
 			step{"the power is cut", time.Minute, d.cutAndLook},
-			step{"it comes online again", d.patience(), d.again(firmware.Start{}, "after a cut")},
+			step{"it comes online again", d.longestBoot(), d.again(firmware.Start{}, "after a cut")},
 			step{"boot and system partitions are as they were", time.Minute, d.untouched},
 		)
 	}
 	return append(steps,
-		step{"it restarts: the second boot", d.patience(), d.reboot(firmware.Start{}, "second boot")},
-		step{"a trial: it restarts from slot B", d.patience(), d.trial},
-		step{"the trial was no choice: it restarts from slot A", d.patience(), d.guarded},
-		step{"process 1 freezes: the hardware's watchdog", d.patience(), d.frozen},
+		step{"it restarts: the second boot", d.longestBoot(), d.reboot(firmware.Start{}, "second boot")},
+		step{"a trial: it restarts from slot B", d.longestBoot(), d.trial},
+		step{"the trial was no choice: it restarts from slot A", d.longestBoot(), d.guarded},
+		step{"process 1 freezes: the hardware's watchdog", d.longestBoot(), d.frozen},
 		step{"nothing else has failed after all that", time.Minute, d.healthy},
 		step{"boot and system partitions are as they were", time.Minute, d.untouched},
 	)
@@ -284,16 +284,16 @@ func cutSteps(d *device) []step {
 		steps = append(steps, step{fmt.Sprintf("cut %d, in the first boot", i+1), 3 * time.Minute, d.cutWhile(d.booting)})
 	}
 	steps = append(steps,
-		step{"it comes online, with nobody looking", d.patience(), d.again(firmware.Start{}, "after cuts")},
+		step{"it comes online, with nobody looking", d.longestBoot(), d.again(firmware.Start{}, "after cuts")},
 		step{"whole: nothing has failed", time.Minute, d.healthy},
 	)
 	for i := first; i < d.cuts; i++ {
 		steps = append(steps,
-			step{fmt.Sprintf("cut %d, in use", i+1), d.patience(), d.cutWhile(d.working)},
+			step{fmt.Sprintf("cut %d, in use", i+1), d.longestBoot(), d.cutWhile(d.working)},
 		)
 	}
 	return append(steps,
-		step{"after the last cut it comes online", d.patience(), d.again(firmware.Start{}, "after cuts")},
+		step{"after the last cut it comes online", d.longestBoot(), d.again(firmware.Start{}, "after cuts")},
 		step{"what was put there before the cuts is there", time.Minute, d.puts},
 		step{"whole: nothing has failed, the audit's chain neither", time.Minute, d.healthy},
 		step{fmt.Sprintf("%d more moments of a first boot, by fsck alone", d.points), 10 * time.Minute, d.manyPoints},

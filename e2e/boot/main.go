@@ -30,6 +30,13 @@ type options struct {
 	cuts, points                    int
 	lanes                           int
 	limit                           time.Duration
+	slack                           float64
+}
+
+// patient is how long something may take that takes d at most on two cores which
+// have nothing else to do.
+func (o options) patient(d time.Duration) time.Duration {
+	return time.Duration(float64(d) * o.slack)
 }
 
 func main() {
@@ -49,7 +56,8 @@ func main() {
 	flag.IntVar(&o.cuts, "cuts", 10, "how many power cuts to boot after")
 	flag.IntVar(&o.points, "points", 50, "how many more cut points to check without booting")
 	flag.IntVar(&o.lanes, "lanes", 2, "how many boards run at once")
-	flag.DurationVar(&o.limit, "limit", 40*time.Minute, "how long all of it may take")
+	flag.DurationVar(&o.limit, "limit", 2*time.Hour, "how long all of it may take")
+	flag.Float64Var(&o.slack, "slack", 4, "how many `times` as long each step may take as on two cores with nothing else to do")
 	flag.Parse()
 	ok, err := bootTest(ctx, o, os.Stdout)
 	if err != nil {

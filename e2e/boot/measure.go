@@ -51,10 +51,10 @@ func figureSteps(d *device) []step {
 	again := d.reboot(firmware.Start{}, "later boots")
 	return []step{
 		{"a card is flashed with a claim key", 2 * time.Minute, d.claimed},
-		{"the first boot", d.patience(), d.again(firmware.Start{}, "first boot")},
-		{"the second", d.patience(), again},
-		{"the third", d.patience(), again},
-		{"the fourth", d.patience(), again},
+		{"the first boot", d.longestBoot(), d.again(firmware.Start{}, "first boot")},
+		{"the second", d.longestBoot(), again},
+		{"the third", d.longestBoot(), again},
+		{"the fourth", d.longestBoot(), again},
 		{"a later boot takes less than the first", time.Second, d.less},
 		{"memory, two minutes after READY", 5 * time.Minute, d.memory},
 	}

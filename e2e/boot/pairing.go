@@ -39,7 +39,7 @@ type pairing struct {
 func (p *pairing) pair(display bool) []step {
 	steps := []step{
 		{"a card is flashed", 2 * time.Minute, p.unclaimed},
-		{"a code on the serial console", p.patience(), p.readCode},
+		{"a code on the serial console", p.longestBoot(), p.readCode},
 		{"the same in PAIR.TXT and in the QR of PAIR.PNG", time.Minute, p.readCard},
 	}
 	if display {
@@ -55,8 +55,8 @@ func (p *pairing) pair(display bool) []step {
 	return steps
 }
 
-// patience is how long a board may take from power to a code or to the relay.
-func (d *device) patience() time.Duration {
+// longestBoot is how long a board may take from power to a code or to the relay.
+func (d *device) longestBoot() time.Duration {
 	return [...]time.Duration{4 * time.Minute, 8 * time.Minute}[d.kind]
 }
 

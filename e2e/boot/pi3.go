@@ -24,7 +24,7 @@ func pi3Steps(d *device) []step {
 		step{"a thermometer and an EEPROM on I2C", 2 * time.Minute, d.buses},
 		step{"an FTDI adapter is plugged in and echoes", 3 * time.Minute, a.echo},
 		step{"the power is cut", 2 * time.Minute, d.cutAndLook},
-		step{"it comes online again", d.patience(), d.again(firmware.Start{}, "after a cut")},
+		step{"it comes online again", d.longestBoot(), d.again(firmware.Start{}, "after a cut")},
 		step{"nothing has failed", 2 * time.Minute, d.healthy},
 	)
 }

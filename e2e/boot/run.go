@@ -129,21 +129,21 @@ func (r *run) remember(ctx context.Context) error {
 // lane is a board and what is done with it.
 type lane struct {
 	*run
-	name   string
-	full   bool // not part of a quick run
-	alone  bool // begins when all others have ended, for the sake of its figures
-	kind   guest.Kind
-	steps  func(*device) []step
-	limit  time.Duration
-	chance *rand.Rand
+	name    string
+	full    bool // not part of a quick run
+	alone   bool // begins when all others have ended, for the sake of its figures
+	kind    guest.Kind
+	steps   func(*device) []step
+	longest time.Duration // as in a step
+	chance  *rand.Rand
 }
 
-// step is one thing that is done. What it says in limit is how long it may take
-// on two cores that have other work, too.
+// step is one thing that is done. longest is how long it may take on two cores
+// that have nothing else to do.
 type step struct {
-	name  string
-	limit time.Duration
-	do    func(context.Context) error
+	name    string
+	longest time.Duration
+	do      func(context.Context) error
 }
 
 func chosen(r *run) ([]*lane, error) {
@@ -193,7 +193,8 @@ func (r *run) side(ctx context.Context, lanes []*lane) {
 
 // work does the lane's steps until one fails.
 func (l *lane) work(ctx context.Context) {
-	ctx, cancel := context.WithTimeoutCause(ctx, l.limit, fmt.Errorf("the lane %s took more than %s", l.name, l.limit))
+	limit := l.patient(l.longest)
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("the lane %s took more than %s", l.name, limit))
 	defer cancel()
 	d, err := newDevice(ctx, l)
 	if err != nil {
@@ -223,7 +224,8 @@ func (l *lane) work(ctx context.Context) {
 }
 
 func (l *lane) step(ctx context.Context, s step) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, s.limit, fmt.Errorf("%q took more than %s", s.name, s.limit))
+	limit := l.patient(s.longest)
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("%q took more than %s", s.name, limit))
 	defer cancel()
 	return s.do(ctx)
 }

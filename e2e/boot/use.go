@@ -169,7 +169,7 @@ func (a *adapter) echo(ctx context.Context) error {
 	}
 	for i := range 3 {
 		word := "hello" + strconv.Itoa(i)
-		out, err := a.device.farhand(ctx, 2, "serial", "transact", adapterDevice, word+`\n`, "--until", `\n`, "--timeout", "10s")
+		out, err := a.device.farhand(ctx, 2, "serial", "transact", adapterDevice, word+`\n`, "--until", `\n`, "--timeout", "25s")
 		if err != nil || strings.TrimSpace(out) != "far "+word {
 			return unlike(err, "the far end says %q", out)
 		}
@@ -181,7 +181,7 @@ func (a *adapter) echo(ctx context.Context) error {
 func (a *adapter) unplugged(ctx context.Context) error {
 	reading := make(chan error, 1)
 	go func() {
-		_, err := a.device.farhand(ctx, 2, "serial", "watch", adapterDevice, "--for", "60s")
+		_, err := a.device.farhand(ctx, 2, "serial", "watch", adapterDevice, "--for", "10m")
 		reading <- err
 	}()
 	// Whether the watch has begun can't be seen from here; that it ends counts.
@@ -237,6 +237,7 @@ func (d *device) signalled(ctx context.Context, signal, result string, within ti
 	if _, err := d.root(ctx, "systemd-run --quiet --collect --on-active=1s --timer-property=AccuracySec=100ms kill -"+signal+" "+pid); err != nil {
 		return err
 	}
+	within = d.patient(within)
 	ctx, cancel := context.WithTimeoutCause(ctx, within, fmt.Errorf("after %s", within))
 	defer cancel()
 	if err := d.poll(ctx, time.Second, "the daemon was not started again", func() (bool, error) {

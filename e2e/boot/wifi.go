@@ -23,7 +23,7 @@ func wifiSteps(d *device) []step {
 	w := &wifi{device: d}
 	return []step{
 		{"a card is flashed that allows the rescue network", 2 * time.Minute, w.claim},
-		{"it comes online", d.patience(), d.again(firmware.Start{}, "first boot")},
+		{"it comes online", d.longestBoot(), d.again(firmware.Start{}, "first boot")},
 		{"two radios", 2 * time.Minute, w.radios},
 		{"the cable is pulled: a rescue network", rescue.Patience + 4*time.Minute, w.raised},
 		{"another radio joins it and sees its page", 4 * time.Minute, w.visited},

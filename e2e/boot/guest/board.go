@@ -42,6 +42,10 @@ type Board struct {
 	Serial  string // 16 hexadecimal digits, as of a Raspberry Pi's chip
 	Dir     string // for sockets and files: a short path
 	Console io.Writer
+	// Paced makes the machine's clock go by what its processors have done, not by
+	// this machine's clock: then a machine whose host has other work is slow and
+	// doesn't know it, where else each of its timeouts comes too soon.
+	Paced bool
 	// Extra are more of QEMU's arguments, and Sockets the character devices among
 	// them.
 	Extra   []string
@@ -165,12 +169,20 @@ const bootloaderTime = 1735689600
 
 // machine are the arguments by which QEMU makes the machine, with more of -M.
 func (b *Board) machine(more string) []string {
-	args := []string{"-accel", "tcg,thread=multi", "-no-user-config", "-nodefaults", "-display", "none", "-m", strconv.Itoa(b.Kind.memory())}
+	accel := []string{"-accel", "tcg,thread=multi"}
+	if b.Paced {
+		accel = []string{"-accel", "tcg,thread=single", "-icount", "shift=" + strconv.Itoa(pace)}
+	}
+	args := append(accel, "-no-user-config", "-nodefaults", "-display", "none", "-m", strconv.Itoa(b.Kind.memory()))
 	if b.Kind == Pi3B {
 		return append(args, "-M", "raspi3b"+more)
 	}
 	return append(args, "-M", "virt"+more, "-cpu", "cortex-a72", "-smp", "2")
 }
+
+// pace is the base-2 logarithm of the nanoseconds that an instruction of a paced
+// machine takes: 250 million a second, which is less than one core emulates.
+const pace = 2
 
 // dump has QEMU write down the device tree of the machine.
 func (b *Board) dump(ctx context.Context, file string) error {
