@@ -29,14 +29,15 @@ func (d *device) cardSize() int64 { return [...]int64{4 << 30, 2 << 30}[d.kind] 
 // device is a board, its card, and what the relay calls it.
 type device struct {
 	*lane
-	life  context.Context // of the machine: it outlives a step
-	dir   string
-	board *guest.Board
-	card  *card.Card
-	m     *guest.Machine
-	on    time.Time                    // when the power came
-	host  string                       // the owner's name for it
-	put   map[string][sha256.Size]byte // what farhand put said of is there, by name
+	life   context.Context // of the machine: it outlives a step
+	dir    string
+	board  *guest.Board
+	card   *card.Card
+	m      *guest.Machine
+	on     time.Time                    // when the power came
+	booted time.Duration                // how long the first boot took until online
+	host   string                       // the owner's name for it
+	put    map[string][sha256.Size]byte // what farhand put said of is there, by name
 }
 
 func newDevice(ctx context.Context, l *lane) (*device, error) {

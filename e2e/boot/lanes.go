@@ -55,6 +55,7 @@ func codeSteps(d *device) []step {
 		return append(steps,
 			step{"the power is cut", time.Minute, d.cutAndLook},
 			step{"it comes online again", d.longestBoot(), d.again(firmware.Start{}, "after a cut")},
+			step{"what was put there before the cut is there", time.Minute, d.puts},
 			step{"boot and system partitions are as they were", time.Minute, d.untouched},
 		)
 	}
@@ -263,8 +264,12 @@ func (d *device) frozen(ctx context.Context) error {
 	return d.measured(ctx, "after the watchdog")
 }
 
-// cutAndLook takes the power away in use, and looks at the card.
+// cutAndLook takes the power away in use, when a file has just been put there, and
+// looks at the card.
 func (d *device) cutAndLook(ctx context.Context) error {
+	if err := d.putOne(ctx); err != nil {
+		return err
+	}
 	if err := d.cut(); err != nil {
 		return err
 	}
@@ -273,15 +278,20 @@ func (d *device) cutAndLook(ctx context.Context) error {
 	return err
 }
 
-// cutSteps take the power of a board that pairs by a claim key: first over and
-// over while it boots for the first time, then in use. What it learns from each
-// whole boot is measured.
+// cutSteps take the power of boards that pair by a claim key: in every way that a
+// first boot can be cut, on the card of one that was whole; then of a fresh card
+// over and over while it boots for the first time, and in use.
 func cutSteps(d *device) []step {
 	d.board.Extra = append(d.board.Extra, "-device", "virtio-rng-pci")
-	steps := []step{{"a card is flashed with a claim key", 2 * time.Minute, d.claimed}}
+	steps := []step{
+		{"a card is flashed with a claim key", 2 * time.Minute, d.claimed},
+		{"it comes online, with nobody looking", d.longestBoot(), d.whole},
+		{fmt.Sprintf("%d moments of that boot, by fsck alone", d.points), 10 * time.Minute, d.manyPoints},
+		{"another card is flashed", 2 * time.Minute, d.claimed},
+	}
 	first := d.cuts / 2
 	for i := range first {
-		steps = append(steps, step{fmt.Sprintf("cut %d, in the first boot", i+1), 3 * time.Minute, d.cutWhile(d.booting)})
+		steps = append(steps, step{fmt.Sprintf("cut %d, in the first boot", i+1), d.longestBoot(), d.cutWhile(d.booting(float64(i+1) / float64(first)))})
 	}
 	steps = append(steps,
 		step{"it comes online, with nobody looking", d.longestBoot(), d.again(firmware.Start{}, "after cuts")},
@@ -296,7 +306,6 @@ func cutSteps(d *device) []step {
 		step{"after the last cut it comes online", d.longestBoot(), d.again(firmware.Start{}, "after cuts")},
 		step{"what was put there before the cuts is there", time.Minute, d.puts},
 		step{"whole: nothing has failed, the audit's chain neither", time.Minute, d.healthy},
-		step{fmt.Sprintf("%d more moments of a first boot, by fsck alone", d.points), 10 * time.Minute, d.manyPoints},
 	)
 }
 
@@ -328,13 +337,24 @@ func (d *device) cutWhile(do func(context.Context) (time.Duration, error)) func(
 	}
 }
 
-// booting turns the board on; the cut comes at any time of a first boot.
-func (d *device) booting(context.Context) (time.Duration, error) {
-	if err := d.power(firmware.Start{}); err != nil {
-		return 0, err
+// whole is a first boot that nothing cuts.
+func (d *device) whole(ctx context.Context) error {
+	if err := d.again(firmware.Start{}, "first boot")(ctx); err != nil {
+		return err
 	}
-	const kernel, boot = 3 * time.Second, time.Minute
-	return kernel + time.Duration(d.chance.Int64N(int64(boot))), nil
+	d.booted = time.Since(d.on)
+	return nil
+}
+
+// booting turns the board on; the cut comes at any time of a part of what the
+// whole first boot took.
+func (d *device) booting(part float64) func(context.Context) (time.Duration, error) {
+	return func(context.Context) (time.Duration, error) {
+		if err := d.power(firmware.Start{}); err != nil {
+			return 0, err
+		}
+		return time.Duration(d.chance.Float64() * part * float64(d.booted)), nil
+	}
 }
 
 // working has the board online with somebody writing to it, and puts files there
@@ -381,23 +401,9 @@ func (d *device) puts(ctx context.Context) error {
 	return err
 }
 
-// manyPoints boots a fresh card once, and then looks at what it would have been
-// at moments of that boot.
+// manyPoints looks at what the card would have been at moments of the boot that
+// just ended.
 func (d *device) manyPoints(ctx context.Context) error {
-	d.m.Cut()
-	if err := d.eject(card.Everything); err != nil {
-		return err
-	}
-	d.host += "-2"
-	if err := d.claimed(ctx); err != nil {
-		return err
-	}
-	if err := d.power(firmware.Start{}); err != nil {
-		return err
-	}
-	if err := d.measured(ctx, "first boot"); err != nil {
-		return err
-	}
 	d.m.Cut()
 	events, err := d.m.Card.Events()
 	if err != nil {
@@ -406,8 +412,9 @@ func (d *device) manyPoints(ctx context.Context) error {
 	stages := make(map[string]int)
 	for range d.points {
 		n := 1 + d.chance.IntN(events)
+		had := fixed(d.kind, n, d.chance.Uint64())
 		stage, err := d.well(ctx, func(ctx context.Context, partition int, path string) error {
-			return d.m.Card.Extract(ctx, partition, d.lostAfter(n), path)
+			return d.m.Card.Extract(ctx, partition, had, path)
 		})
 		if err != nil {
 			return fmt.Errorf("cut after %d of %d writes and flushes: %w", n, events, err)
@@ -415,11 +422,6 @@ func (d *device) manyPoints(ctx context.Context) error {
 		stages[stage]++
 	}
 	d.out.say(d.name, "of %d writes and flushes, %d cut points were looked at: %v", events, d.points, stages)
+	d.host += "-2" // of another card
 	return d.eject(card.Everything)
-}
-
-// lostAfter is the choice of a cut after n events. It is the same for each
-// partition that is looked at.
-func (d *device) lostAfter(n int) card.Choice {
-	return fixed(d.kind, n, d.chance.Uint64())
 }

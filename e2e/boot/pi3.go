@@ -25,6 +25,7 @@ func pi3Steps(d *device) []step {
 		step{"an FTDI adapter is plugged in and echoes", 3 * time.Minute, a.echo},
 		step{"the power is cut", 2 * time.Minute, d.cutAndLook},
 		step{"it comes online again", d.longestBoot(), d.again(firmware.Start{}, "after a cut")},
+		step{"what was put there before the cut is there", time.Minute, d.puts},
 		step{"nothing has failed", 2 * time.Minute, d.healthy},
 	)
 }
