@@ -240,7 +240,11 @@ func (d *device) restarted(ctx context.Context, start firmware.Start) (guest.End
 // online waits until the relay has the device, and returns how long after the
 // power came.
 func (d *device) online(ctx context.Context) (time.Duration, error) {
-	err := d.poll(ctx, 300*time.Millisecond, "the relay never had it online", func() (bool, error) {
+	every := 2 * time.Second
+	if d.alone { // it is a figure
+		every = 300 * time.Millisecond
+	}
+	err := d.poll(ctx, every, "the relay never had it online", func() (bool, error) {
 		m, err := d.bench.machine(ctx, d.host)
 		return err == nil && m != nil && m.Online, err
 	})
