@@ -29,8 +29,12 @@ func (s *System) Boot(ctx context.Context) (Outcome, error) {
 	b.directories()
 	b.durability()
 	b.load()
-	card := b.card(ctx)
-	b.remember(ctx, card)
+	if b.first {
+		b.store = store{Serial: b.serial(), Unread: true}
+	}
+	if card, err := b.look(ctx); !b.failed("look at the card's first partition", err) {
+		b.remember(ctx, card)
+	}
 	restart := b.otherBoard()
 	b.claim()
 	if restart == "" {
@@ -148,17 +152,15 @@ func (b *boot) save(what string) bool {
 	return !b.failed("store "+what, saveStore(b.storePath(), b.store))
 }
 
-func (b *boot) card(ctx context.Context) card {
-	c, err := b.look(ctx)
-	b.failed("look at the card's first partition", err)
-	return c
-}
-
 // remember stores what a new card says, and then cleans it.
 func (b *boot) remember(ctx context.Context, c card) {
-	if b.first {
-		b.store = store{Serial: b.serial()}
+	unread := b.store.Unread
+	if unread {
+		b.store.Unread = false
 		b.store.Settings, b.store.Report = preseed.Parse(c.files)
+		if b.store.Paired { // by its code, before the card could be read
+			b.store.Settings.Farhand.ClaimKey = ""
+		}
 		b.store.Report = append(b.store.Report, strangers(c)...)
 		for _, i := range b.store.Report {
 			if i.Outcome != preseed.Applied { // the rest stands in the report
@@ -189,7 +191,7 @@ func (b *boot) remember(ctx context.Context, c card) {
 		shred = append(shred, c.foreign...)
 	}
 	for _, name := range c.harmful {
-		if !b.first {
+		if !unread {
 			b.note(name, preseed.Removed, "the first partition must have nothing that the firmware takes for a system")
 		}
 	}

@@ -1,6 +1,7 @@
 package provision
 
 import (
+	"context"
 	"errors"
 	"os"
 	"os/exec"
@@ -568,6 +569,44 @@ func TestDefaultRelay(t *testing.T) {
 	m.boot()
 	if config := m.file("/run/farhand/config.toml"); !strings.Contains(config, "https://relay.example") || strings.Contains(config, "pin_sha256") {
 		t.Error(config)
+	}
+}
+
+// broken is a partition that can't be mounted.
+type broken struct{}
+
+func (broken) View(context.Context, func(*os.Root) error) error   { return errors.New("no medium") }
+func (broken) Commit(context.Context, func(*os.Root) error) error { return errors.New("no medium") }
+
+// A card that can't be looked at this time is neither taken for an empty one nor
+// repaired: the next start reads it, also of a machine that was paired meanwhile,
+// for which the claim key isn't.
+func TestCardIsReadLater(t *testing.T) {
+	for _, paired := range []bool{false, true} {
+		m := withCard(t)
+		good := m.Card
+		m.Card = broken{}
+		if _, err := m.reboot(); err == nil || !strings.Contains(err.Error(), "no medium") {
+			t.Errorf("what is said of it: %v", err)
+		}
+		if m.hostname != "farhand-cd12ef" || m.told(choiceFile, preseed.Changed) {
+			t.Errorf("it is called %q; autoboot.txt repaired: %v", m.hostname, m.told(choiceFile, preseed.Changed))
+		}
+		if paired {
+			st := m.stored()
+			st.Paired = true
+			if err := saveStore(m.path(dataDir, storeName), st); err != nil {
+				t.Fatal(err)
+			}
+		}
+		m.Card = good
+		m.boot()
+		if m.hostname != "bench" || !m.stored().Cleaned || m.stored().Unread {
+			t.Errorf("it is called %q, the store is %+v", m.hostname, m.stored())
+		}
+		if has := m.file(dataDir+"/"+stateName+"/"+claimName) != "(none)"; has == paired {
+			t.Errorf("paired %v: claim key handed over %v", paired, has)
+		}
 	}
 }
 

@@ -18,6 +18,9 @@ type store struct {
 	Serial   string           `json:"serial,omitempty"` // of the board that the card was in
 	Settings preseed.Settings `json:"settings"`
 	Report   []preseed.Item   `json:"report,omitempty"` // what became of each setting
+	// Unread says that the card could not be looked at yet: a later start reads
+	// what the owner put there.
+	Unread bool `json:"unread,omitempty"`
 	// Cleaned says that nothing of what was read is left on the card. Files that
 	// appear after that are somebody's second thought, and not applied.
 	Cleaned bool `json:"cleaned,omitempty"`
