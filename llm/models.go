@@ -14,7 +14,7 @@ type models struct {
 	turn chan struct{} // holds one element while somebody asks
 
 	mu    sync.Mutex
-	names []string
+	list  []Model
 	err   error
 	asked time.Time // zero: never
 }
@@ -22,18 +22,27 @@ type models struct {
 // Models are the names of the models that the server has, in its order, asked
 // for at most every 30 seconds and within 2. The error says why there are none.
 func (s *Service) Models(ctx context.Context) ([]string, error) {
-	return s.models.probe(ctx, s, false)
+	list, err := s.models.probe(ctx, s, false)
+	return namesOf(list), err
+}
+
+func namesOf(list []Model) []string {
+	names := make([]string, len(list))
+	for i, m := range list {
+		names[i] = m.Name
+	}
+	return names
 }
 
 // known are the models that the last successful probe found.
-func (m *models) known() []string {
+func (m *models) known() []Model {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.names
+	return m.list
 }
 
 // probe asks, unless somebody did lately. With now, lately means since the call.
-func (m *models) probe(ctx context.Context, s *Service, now bool) ([]string, error) {
+func (m *models) probe(ctx context.Context, s *Service, now bool) ([]Model, error) {
 	since := time.Now()
 	if !now {
 		since = since.Add(-probeFresh)
@@ -45,36 +54,36 @@ func (m *models) probe(ctx context.Context, s *Service, now bool) ([]string, err
 		return nil, context.Cause(ctx)
 	}
 	m.mu.Lock()
-	names, err, fresh := m.names, m.err, m.asked.After(since)
+	list, err, fresh := m.list, m.err, m.asked.After(since)
 	m.mu.Unlock()
 	if fresh {
-		return names, err
+		return list, err
 	}
 	asked := time.Now()
-	names, err = s.list(ctx)
+	list, err = s.list(ctx)
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx) // says nothing about the server
 	}
 	m.mu.Lock()
-	m.names, m.err, m.asked = names, err, asked
+	m.list, m.err, m.asked = list, err, asked
 	m.mu.Unlock()
-	return names, err
+	return list, err
 }
 
-func (s *Service) list(ctx context.Context) ([]string, error) {
+func (s *Service) list(ctx context.Context) ([]Model, error) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	answer, err := s.client.List(ctx)
+	answer, err := s.backend.models(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("list models of Ollama at %s: %w", s.host, err)
+		return nil, fmt.Errorf("list models of %s at %s: %w", s.kind, s.host, err)
 	}
-	names := make([]string, 0, len(answer.Models))
-	for _, m := range answer.Models {
-		if presentable(m.Name) && len(names) < maxModels {
-			names = append(names, m.Name)
+	list := make([]Model, 0, min(len(answer), maxModels))
+	for _, m := range answer {
+		if presentable(m.Name) && len(list) < maxModels {
+			list = append(list, m)
 		}
 	}
-	return names, nil
+	return list, nil
 }
 
 // presentable says whether a name may stand in HELLO.

@@ -1,11 +1,12 @@
-// Package llm answers LOCAL_LLM_COMPLETION with the models of an Ollama server
-// on this machine or near it. It is the only package that knows the server's
-// API.
+// Package llm answers LOCAL_LLM_COMPLETION with the models of a server on this
+// machine or near it: Ollama, or one that speaks OpenAI's API (llama.cpp, LM
+// Studio).
 //
-// One completion runs at a time, machine-wide: a board has one model's worth of
-// memory. A second one is refused at once rather than queued, since whoever asks
-// can decide better what to do meanwhile. What a model thinks never becomes part
-// of its answer.
+// One completion runs at a time, machine-wide, and one model is in memory: a board
+// has one model's worth of it. A second completion is refused at once, since
+// whoever asks can decide better what to do meanwhile; only who may and wants to
+// waits, in a queue with a bound. What a model thinks never becomes part of its
+// answer.
 package llm
 
 import (
@@ -14,17 +15,14 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"net"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
 	"farhand/wire"
-
-	"github.com/ollama/ollama/api"
 )
 
 // Defaults of Config.
@@ -37,6 +35,14 @@ const (
 	// DefaultTokenTimeout lies far above the seconds that one token takes even
 	// on a machine that swaps.
 	DefaultTokenTimeout = 2 * time.Minute
+	// DefaultContext is Ollama's own. More is slow on a board and takes memory
+	// that it may not have.
+	DefaultContext = 4096
+	// DefaultKeepAlive is longer than the server's five minutes: loading again
+	// takes the better part of one.
+	DefaultKeepAlive = 30 * time.Minute
+	// DefaultQueue is how many completions may wait that ask to.
+	DefaultQueue = 4
 )
 
 const (
@@ -51,26 +57,39 @@ const (
 	maxModelName     = 256
 )
 
-// Config says where the server is and how long it may be silent. Zero values
-// take the defaults.
+// Config says where the server is, how long it may be silent and what of the
+// board it may use. Zero values take the defaults.
 type Config struct {
+	Kind         string // KindOllama or KindOpenAI; default KindOllama
 	URL          string
 	LoadTimeout  time.Duration // until the first token, at least 5 min is wise
 	TokenTimeout time.Duration // from one token to the next
-	Log          *slog.Logger
+	Context      int           // most tokens of prompt and answer together (Ollama's num_ctx)
+	KeepAlive    time.Duration // how long a model stays in memory after its last use (Ollama)
+	Queue        int           // completions that may wait; negative: none
+	// Speeds is the file that keeps what was measured; "": only memory does.
+	Speeds string
+	Log    *slog.Logger
 }
 
 // Service completes conversations. It is safe for concurrent use.
 type Service struct {
-	client       *api.Client
+	backend      backend
+	kind         string
 	transport    *http.Transport
 	host         string
 	loadTimeout  time.Duration
 	tokenTimeout time.Duration
-	log          *slog.Logger
+	context      int
+	keepAlive    time.Duration
+	// available is what memory a model may take, bytes; nil: the server isn't on
+	// this machine.
+	available func() (int64, error)
+	log       *slog.Logger
 
-	busy   atomic.Bool
+	turn   *turn
 	models models
+	speeds speeds
 }
 
 // New makes a Service. It contacts nobody yet.
@@ -82,29 +101,63 @@ func New(c Config) (*Service, error) {
 	if err != nil || base.Scheme != "http" && base.Scheme != "https" || base.Host == "" {
 		return nil, fmt.Errorf("llm.url %q is no http:// or https:// URL", c.URL)
 	}
-	if c.LoadTimeout <= 0 {
-		c.LoadTimeout = DefaultLoadTimeout
-	}
-	if c.TokenTimeout <= 0 {
-		c.TokenTimeout = DefaultTokenTimeout
-	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	transport := newTransport()
+	if c.Queue == 0 {
+		c.Queue = DefaultQueue
+	}
+	s := &Service{
+		kind:         orElse(c.Kind, KindOllama),
+		transport:    newTransport(),
+		host:         base.Host,
+		loadTimeout:  positive(c.LoadTimeout, DefaultLoadTimeout),
+		tokenTimeout: positive(c.TokenTimeout, DefaultTokenTimeout),
+		context:      positive(c.Context, DefaultContext),
+		keepAlive:    positive(c.KeepAlive, DefaultKeepAlive),
+		log:          c.Log,
+		turn:         &turn{most: max(c.Queue, 0)},
+		models:       models{turn: make(chan struct{}, 1)},
+	}
 	client := &http.Client{
-		Transport:     checked{transport},
+		Transport:     checked{s.transport},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return errors.New("redirected") },
 	}
-	return &Service{
-		client:       api.NewClient(base, client),
-		transport:    transport,
-		host:         base.Host,
-		loadTimeout:  c.LoadTimeout,
-		tokenTimeout: c.TokenTimeout,
-		log:          c.Log,
-		models:       models{turn: make(chan struct{}, 1)},
-	}, nil
+	switch s.kind {
+	case KindOllama:
+		s.backend = newOllama(base, client)
+	case KindOpenAI:
+		s.backend = &openAI{base, client}
+	default:
+		return nil, fmt.Errorf("llm.kind %q is neither %s nor %s", c.Kind, KindOllama, KindOpenAI)
+	}
+	if onThisMachine(base.Hostname()) {
+		s.available = availableMemory
+	}
+	if err := s.speeds.open(c.Speeds); err != nil {
+		c.Log.Warn("how fast the models are is measured anew", "error", err)
+	}
+	return s, nil
+}
+
+func onThisMachine(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+func orElse[T comparable](v, otherwise T) T {
+	var zero T
+	if v == zero {
+		return otherwise
+	}
+	return v
+}
+
+func positive[T ~int | ~int64](v, otherwise T) T {
+	if v <= 0 {
+		return otherwise
+	}
+	return v
 }
 
 // Close gives up idle connections. Completions end with their contexts.
@@ -127,29 +180,37 @@ type Trace struct {
 // at the server, too.
 //
 // Errors are LOCAL_LLM_BUSY, MODEL_NOT_AVAILABLE (details requested_model,
-// available_models), LOCAL_LLM_FAILED (details backend_error), INTERNAL_ERROR
-// with details.reason for a request that makes no sense, and that of ctx. After
-// an error no more is emitted. Output ends at wire.MaxText bytes with finish
-// reason length.
+// available_models), LOCAL_LLM_FAILED (details backend_error and reason: see
+// Reasons), INTERNAL_ERROR with details.reason for a request that makes no sense,
+// and that of ctx. After an error no more is emitted. Output ends at wire.MaxText
+// bytes with finish reason length.
+//
+// The extended fields of the request (think, wait) and of chunks and answer
+// (thinking, waiting, timings) are for those who may have them: callers empty
+// those of the request otherwise, and then the others stay empty, too.
 func (s *Service) Complete(ctx context.Context, req wire.LocalLLMCompletion, emit func(wire.LocalLLMChunk) error) (wire.LocalLLMResponse, Trace, error) {
 	trace := Trace{Model: req.Model, Stream: req.Stream == nil || *req.Stream}
-	chat, err := chatRequest(req, &trace)
+	c, err := s.chat(req, &trace)
 	if err != nil {
-		return wire.LocalLLMResponse{}, trace, err
-	}
-	if !s.busy.CompareAndSwap(false, true) {
-		return wire.LocalLLMResponse{}, trace, wire.Errorf(wire.LocalLLMBusy, "another completion is running")
-	}
-	defer s.busy.Store(false)
-	if err := s.checkModel(ctx, req.Model); err != nil {
 		return wire.LocalLLMResponse{}, trace, err
 	}
 	if !trace.Stream {
 		emit = nil
 	}
+	g := &generation{emit: emit, extended: req.Extended()}
+	leave, err := s.turn.enter(ctx, req.Wait, g.waiting)
+	if err != nil {
+		return wire.LocalLLMResponse{}, trace, err
+	}
+	defer leave()
+	if err := s.checkModel(ctx, req.Model); err != nil {
+		return wire.LocalLLMResponse{}, trace, err
+	}
+	if err := s.makeRoom(ctx, req.Model); err != nil {
+		return wire.LocalLLMResponse{}, trace, s.failure(ctx, req.Model, err)
+	}
 	started := time.Now()
-	g := &generation{emit: emit}
-	err = s.generate(ctx, chat, g)
+	err = s.attempt(ctx, c, g)
 	trace.ResponseChars = utf8.RuneCountInString(g.content.String())
 	switch {
 	case g.emitError != nil:
@@ -157,12 +218,19 @@ func (s *Service) Complete(ctx context.Context, req wire.LocalLLMCompletion, emi
 	case err != nil:
 		return wire.LocalLLMResponse{}, trace, s.failure(ctx, req.Model, err)
 	}
-	return wire.LocalLLMResponse{
+	if err := s.speeds.measured(req.Model, g.last); err != nil {
+		s.log.Warn("how fast a model is could not be kept", "error", err)
+	}
+	answer := wire.LocalLLMResponse{
 		Content:         g.content.String(),
 		FinishReason:    g.reason,
-		Tokens:          g.tokens,
+		Tokens:          g.tokens(),
 		DurationSeconds: math.Round(time.Since(started).Seconds()*1000) / 1000,
-	}, trace, nil
+	}
+	if g.extended {
+		answer.Thinking, answer.Timings = g.thoughts.String(), g.timings()
+	}
+	return answer, trace, nil
 }
 
 func knownRole(role string) bool { return role == "system" || role == "user" || role == "assistant" }
@@ -179,76 +247,66 @@ func PromptChars(messages []wire.LLMMessage) int {
 	return n
 }
 
-// chatRequest is the request in the server's terms. Messages with roles that we
-// don't know are left out, as the protocol asks.
-func chatRequest(req wire.LocalLLMCompletion, trace *Trace) (*api.ChatRequest, error) {
-	maxTokens, temperature, topP := defaultMaxTokens, 0.0, 1.0
+// chat is the request in a server's terms. Messages with roles that we don't know
+// are left out, as the protocol asks.
+func (s *Service) chat(req wire.LocalLLMCompletion, trace *Trace) (chat, error) {
+	c := chat{
+		model: req.Model, maxTokens: defaultMaxTokens, topP: 1, context: s.context, keepAlive: s.keepAlive,
+		think: req.Think != nil && *req.Think,
+	}
 	if req.MaxTokens != nil {
-		maxTokens = min(*req.MaxTokens, mostMaxTokens)
+		c.maxTokens = min(*req.MaxTokens, mostMaxTokens)
 	}
 	if req.Temperature != nil {
-		temperature = *req.Temperature
+		c.temperature = *req.Temperature
 	}
 	if req.TopP != nil {
-		topP = *req.TopP
+		c.topP = *req.TopP
 	}
-	invalid := func(reason, text string) error {
-		return wire.Errorf(wire.InternalError, "%s", text).With("reason", reason)
+	invalid := func(reason, text string) (chat, error) {
+		return chat{}, wire.Errorf(wire.InternalError, "%s", text).With("reason", reason)
 	}
 	switch {
 	case req.Model == "" || len(req.Model) > maxModelName:
-		return nil, invalid("invalid_model", "model must be a name of 1 to 256 bytes")
-	case maxTokens < 1:
-		return nil, invalid("invalid_max_tokens", "max_tokens must be at least 1")
-	case !(temperature >= 0):
-		return nil, invalid("invalid_temperature", "temperature must be at least 0")
-	case !(topP >= 0 && topP <= 1):
-		return nil, invalid("invalid_top_p", "top_p must be from 0 to 1")
-	}
-	chat := &api.ChatRequest{
-		Model:   req.Model,
-		Options: map[string]any{"num_predict": maxTokens, "temperature": temperature, "top_p": topP},
-		// Left out, it would mean yes to newer servers.
-		Think: &api.ThinkValue{Value: false},
+		return invalid("invalid_model", "model must be a name of 1 to 256 bytes")
+	case c.maxTokens < 1:
+		return invalid("invalid_max_tokens", "max_tokens must be at least 1")
+	case !(c.temperature >= 0):
+		return invalid("invalid_temperature", "temperature must be at least 0")
+	case !(c.topP >= 0 && c.topP <= 1):
+		return invalid("invalid_top_p", "top_p must be from 0 to 1")
 	}
 	for _, m := range req.Messages {
 		if knownRole(m.Role) {
-			chat.Messages = append(chat.Messages, api.Message{Role: m.Role, Content: m.Content})
+			c.messages = append(c.messages, message{m.Role, m.Content})
 		}
 	}
 	trace.PromptChars = PromptChars(req.Messages)
-	if len(chat.Messages) == 0 {
-		return nil, invalid("no_messages", "no message has a role of system, user or assistant")
+	if len(c.messages) == 0 {
+		return invalid("no_messages", "no message has a role of system, user or assistant")
 	}
-	return chat, nil
+	return c, nil
 }
 
-// generate runs the request, once more without the wish not to think if the
-// server doesn't take that.
-func (s *Service) generate(ctx context.Context, chat *api.ChatRequest, g *generation) error {
-	err := s.attempt(ctx, chat, g)
-	if refusal, ok := errors.AsType[*backendError](err); ok && refusal.refusesThink() {
-		chat.Think = nil
-		err = s.attempt(ctx, chat, g)
-	}
-	return err
-}
+var (
+	// errEnough ends a stream from our side: the answer is complete.
+	errEnough = errors.New("enough")
+	// errTruncated: no client tells a cut connection from an end.
+	errTruncated = errors.New("the stream ended before the answer was complete")
+)
 
-// errEnough ends a stream from our side: the answer is complete.
-var errEnough = errors.New("enough")
-
-func (s *Service) attempt(ctx context.Context, chat *api.ChatRequest, g *generation) error {
+func (s *Service) attempt(ctx context.Context, c chat, g *generation) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	watchdog := time.AfterFunc(s.loadTimeout, func() {
-		cancel(&silence{"the first token", s.loadTimeout})
+		cancel(&silence{"load_timeout", "the first token", s.loadTimeout})
 	})
-	err := s.client.Chat(ctx, chat, func(r api.ChatResponse) error {
+	err := s.backend.chat(ctx, c, func(p piece) error {
 		// A fired watchdog has cancelled ctx; resetting it can't undo that.
 		watchdog.Stop()
-		err := g.take(r)
+		err := g.take(p)
 		watchdog = time.AfterFunc(s.tokenTimeout, func() {
-			cancel(&silence{"the next token", s.tokenTimeout})
+			cancel(&silence{"token_timeout", "the next token", s.tokenTimeout})
 		})
 		return err
 	})
@@ -266,12 +324,12 @@ func (s *Service) attempt(ctx context.Context, chat *api.ChatRequest, g *generat
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	}
-	// The client doesn't tell a cut connection from an end.
-	return errors.New("the stream ended before the answer was complete")
+	return errTruncated
 }
 
 // silence is the error of a server that says nothing for too long.
 type silence struct {
+	reason  string
 	what    string
 	timeout time.Duration
 }
@@ -281,20 +339,25 @@ func (e *silence) Error() string { return fmt.Sprintf("%s did not come within %v
 // generation is one answer as it grows.
 type generation struct {
 	emit      func(wire.LocalLLMChunk) error // nil: not streaming
+	extended  bool
 	think     thinkFilter
 	content   strings.Builder
+	thoughts  strings.Builder // extended only
 	reason    string
-	tokens    wire.LLMTokens
+	last      piece
 	done      bool
 	emitError error
 }
 
-// take takes one line of the stream. What stands in message.thinking is
-// progress, but no answer.
-func (g *generation) take(r api.ChatResponse) error {
-	delta := g.think.feed(r.Message.Content)
-	if r.Done {
-		delta += g.think.end()
+// take takes one piece of the stream. What is thought is progress, but no answer.
+func (g *generation) take(p piece) error {
+	delta, thought := g.think.feed(p.content)
+	if p.done {
+		answer, rest := g.think.end()
+		delta, thought = delta+answer, thought+rest
+	}
+	if err := g.thinks(p.thinking + thought); err != nil {
+		return err
 	}
 	full := false
 	if left := wire.MaxText - g.content.Len(); len(delta) > left {
@@ -309,9 +372,8 @@ func (g *generation) take(r api.ChatResponse) error {
 	switch {
 	case full:
 		g.reason = "length"
-	case r.Done:
-		g.reason = finishReason(r.DoneReason)
-		g.tokens = countTokens(r)
+	case p.done:
+		g.reason, g.last = finishReason(p.reason), p
 	default:
 		return nil
 	}
@@ -322,6 +384,22 @@ func (g *generation) take(r api.ChatResponse) error {
 	return errEnough
 }
 
+// thinks passes thoughts on, as far as they fit into an answer.
+func (g *generation) thinks(thought string) error {
+	if !g.extended {
+		return nil
+	}
+	thought = cut(thought, wire.MaxText-g.thoughts.Len())
+	if thought == "" {
+		return nil
+	}
+	g.thoughts.WriteString(thought)
+	return g.send(wire.LocalLLMChunk{Thinking: thought})
+}
+
+// waiting says how many are before this completion.
+func (g *generation) waiting(before int) error { return g.send(wire.LocalLLMChunk{Waiting: before}) }
+
 func (g *generation) send(c wire.LocalLLMChunk) error {
 	if g.emit == nil {
 		return nil
@@ -330,28 +408,30 @@ func (g *generation) send(c wire.LocalLLMChunk) error {
 	return g.emitError
 }
 
+// tokens counts them as far as the server did.
+func (g *generation) tokens() wire.LLMTokens {
+	t := wire.LLMTokens{Prompt: g.last.prompt, Completion: g.last.completion}
+	if t.Prompt != nil && t.Completion != nil {
+		n := *t.Prompt + *t.Completion
+		t.Total = &n
+	}
+	return t
+}
+
+func (g *generation) timings() *wire.LLMTimings {
+	return &wire.LLMTimings{
+		LoadSeconds:           g.last.load.Seconds(),
+		PromptTokensPerSecond: rate(g.last.prompt, g.last.promptTime),
+		TokensPerSecond:       rate(g.last.completion, g.last.evalTime),
+	}
+}
+
 func finishReason(done string) string {
 	switch done {
 	case "length", "content_filter":
 		return done
 	}
 	return "stop"
-}
-
-// countTokens: 0 is how the client shows an absent number.
-func countTokens(r api.ChatResponse) wire.LLMTokens {
-	var t wire.LLMTokens
-	if n := r.PromptEvalCount; n > 0 {
-		t.Prompt = &n
-	}
-	if n := r.EvalCount; n > 0 {
-		t.Completion = &n
-	}
-	if t.Prompt != nil && t.Completion != nil {
-		n := *t.Prompt + *t.Completion
-		t.Total = &n
-	}
-	return t
 }
 
 // cut is the longest prefix of s of at most n bytes that ends with a character.
@@ -368,27 +448,36 @@ func (s *Service) failure(ctx context.Context, model string, err error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("completion given up: %w", context.Cause(ctx))
 	}
+	if ready, ok := errors.AsType[*wire.Error](err); ok {
+		return ready
+	}
 	if refusal, ok := errors.AsType[*backendError](err); ok {
 		if refusal.status == http.StatusNotFound {
 			available, _ := s.models.probe(ctx, s, true)
 			return notAvailable(model, available).With("backend_error", refusal.text)
 		}
-		return failed(refusal.Error()).With("backend_error", refusal.text)
+		return failed("backend_error", refusal.Error()).With("backend_error", refusal.text)
 	}
 	if wrapped, ok := errors.AsType[*url.Error](err); ok {
-		return failed(fmt.Sprintf("Ollama at %s: %v", s.host, wrapped.Err)).With("backend_error", excerpt(wrapped.Err.Error()))
+		return failed("unreachable", fmt.Sprintf("%s at %s: %v", s.kind, s.host, wrapped.Err)).With("backend_error", excerpt(wrapped.Err.Error()))
 	}
-	return failed(err.Error()).With("backend_error", excerpt(err.Error()))
+	reason := "backend_error"
+	if silent, ok := errors.AsType[*silence](err); ok {
+		reason = silent.reason
+	} else if errors.Is(err, errTruncated) {
+		reason = "truncated"
+	}
+	return failed(reason, err.Error()).With("backend_error", excerpt(err.Error()))
 }
 
-func failed(text string) *wire.Error { return wire.Errorf(wire.LocalLLMFailed, "%s", excerpt(text)) }
-
-func notAvailable(model string, available []string) *wire.Error {
-	if available == nil {
-		available = []string{}
+func notAvailable(model string, available []Model) *wire.Error {
+	names := namesOf(available)
+	text := fmt.Sprintf("model %q is not available", model)
+	if len(names) == 0 {
+		text = "this machine has no model yet; farhand llm pull gets one"
 	}
-	return wire.Errorf(wire.ModelNotAvailable, "model %q is not available", model).
-		With("requested_model", model).With("available_models", available)
+	return wire.Errorf(wire.ModelNotAvailable, "%s", text).
+		With("requested_model", model).With("available_models", names)
 }
 
 // excerpt is what of a server's message is passed on: 200 characters, as the
@@ -418,10 +507,16 @@ func (s *Service) checkModel(ctx context.Context, model string) error {
 	return nil
 }
 
-// has knows that a name without a tag means the tag latest.
-func has(models []string, name string) bool {
-	if slices.Contains(models, name) {
-		return true
+func has(models []Model, name string) bool {
+	for _, m := range models {
+		if sameModel(m.Name, name) {
+			return true
+		}
 	}
-	return !strings.Contains(name[strings.LastIndex(name, "/")+1:], ":") && slices.Contains(models, name+":latest")
+	return false
+}
+
+// sameModel knows that a name without a tag means the tag latest.
+func sameModel(full, name string) bool {
+	return full == name || full == name+":latest" && !strings.Contains(name[strings.LastIndex(name, "/")+1:], ":")
 }

@@ -19,8 +19,8 @@ import (
 	"farhand/wire"
 )
 
-// ollama is a server that speaks the real protocol: NDJSON, line by line.
-type ollama struct {
+// server is one that speaks the real protocol: NDJSON, line by line.
+type server struct {
 	*httptest.Server
 	tags func(w http.ResponseWriter)
 	chat func(c *chatCall)
@@ -59,9 +59,9 @@ func (c *chatCall) cut() {
 	}
 }
 
-func serve(t *testing.T, chat func(*chatCall)) *ollama {
+func serve(t *testing.T, chat func(*chatCall)) *server {
 	t.Helper()
-	o := &ollama{chat: chat}
+	o := &server{chat: chat}
 	o.tags = func(w http.ResponseWriter) { fmt.Fprint(w, `{"models":[{"name":"tiny:1b"},{"name":"other:latest"}]}`) }
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /api/tags", func(w http.ResponseWriter, r *http.Request) {
@@ -140,7 +140,7 @@ func TestStreaming(t *testing.T) {
 		t.Errorf("response %+v", response)
 	}
 	sent, _ := json.Marshal(o.requests[0])
-	want := `{"messages":[{"content":"hé?","role":"user"},{"content":"yes","role":"assistant"}],"model":"tiny:1b","options":{"num_predict":1024,"temperature":0,"top_p":1},"think":false}`
+	want := `{"keep_alive":"30m0s","messages":[{"content":"hé?","role":"user"},{"content":"yes","role":"assistant"}],"model":"tiny:1b","options":{"num_ctx":4096,"num_predict":1024,"temperature":0,"top_p":1},"think":false}`
 	if string(sent) != want {
 		t.Errorf("sent %s\nwant %s", sent, want)
 	}
@@ -158,7 +158,7 @@ func TestNotStreaming(t *testing.T) {
 		t.Errorf("%+v, chunks %q, %v", response, chunks, err)
 	}
 	options, _ := json.Marshal(o.requests[0]["options"])
-	if string(options) != `{"num_predict":5,"temperature":0.5,"top_p":0.9}` {
+	if string(options) != `{"num_ctx":4096,"num_predict":5,"temperature":0.5,"top_p":0.9}` {
 		t.Errorf("options %s", options)
 	}
 }
@@ -545,19 +545,21 @@ func FuzzThink(f *testing.F) {
 		if len(s) >= maxHeld {
 			return
 		}
-		var whole thinkFilter
-		want := whole.feed(s)
-		want += whole.end()
-		var pieces thinkFilter
-		var got strings.Builder
-		for rest := s; rest != ""; {
-			n := min(int(size%16)+1, len(rest))
-			got.WriteString(pieces.feed(rest[:n]))
-			rest = rest[n:]
+		filter := func(size int) (answer, thoughts string) {
+			var f thinkFilter
+			take := func(a, t string) { answer, thoughts = answer+a, thoughts+t }
+			for rest := s; rest != ""; {
+				n := min(size, len(rest))
+				take(f.feed(rest[:n]))
+				rest = rest[n:]
+			}
+			take(f.end())
+			return answer, thoughts
 		}
-		got.WriteString(pieces.end())
-		if got.String() != want {
-			t.Errorf("%q in pieces of %d: %q, whole: %q", s, size%16+1, got.String(), want)
+		want, wantThoughts := filter(len(s))
+		got, thoughts := filter(int(size%16) + 1)
+		if got != want || thoughts != wantThoughts {
+			t.Errorf("%q in pieces of %d: %q thinking %q, whole: %q thinking %q", s, size%16+1, got, thoughts, want, wantThoughts)
 		}
 		if !strings.HasPrefix(strings.TrimLeft(s, space), thinkOpen) && want != s {
 			t.Errorf("%q became %q", s, want)

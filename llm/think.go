@@ -1,8 +1,11 @@
 package llm
 
-import "strings"
+import (
+	"strings"
+	"unicode/utf8"
+)
 
-// thinkFilter takes out what a model thinks aloud: servers that don't know the
+// thinkFilter tells apart what a model thinks aloud: servers that don't know the
 // think option leave it at the beginning of the answer, between <think> and
 // </think>. Anywhere else these are words like others.
 type thinkFilter struct {
@@ -25,10 +28,11 @@ const (
 	space      = " \t\r\n"
 )
 
-// feed takes the next piece and gives what of the answer is certain by now.
-func (f *thinkFilter) feed(piece string) string {
+// feed takes the next piece and gives what of the answer and of the thoughts is
+// certain by now.
+func (f *thinkFilter) feed(piece string) (answer, thought string) {
 	if f.state == thinkAnswer {
-		return piece
+		return piece, ""
 	}
 	s := f.held + piece
 	f.held = ""
@@ -39,36 +43,43 @@ func (f *thinkFilter) feed(piece string) string {
 			s = tag[len(thinkOpen):]
 		case strings.HasPrefix(thinkOpen, tag) && len(s) < maxHeld:
 			f.held = s
-			return ""
+			return "", ""
 		default:
 			f.state = thinkAnswer
-			return s
+			return s, ""
 		}
 	}
 	if f.state == thinkInside {
-		_, rest, closed := strings.Cut(s, thinkClose)
+		inside, rest, closed := strings.Cut(s, thinkClose)
 		if !closed {
-			f.held = s[max(len(s)-len(thinkClose)+1, 0):]
-			return ""
+			sure := max(len(s)-len(thinkClose)+1, 0)
+			for sure > 0 && !utf8.RuneStart(s[sure]) {
+				sure-- // a character stays whole
+			}
+			f.held = s[sure:]
+			return "", s[:sure]
 		}
-		f.state = thinkAfter
+		f.state, thought = thinkAfter, inside
 		s = rest
 	}
 	if s = strings.TrimLeft(s, space); s != "" {
 		f.state = thinkAnswer
 	}
-	return s
+	return s, thought
 }
 
 // maxHeld bounds the white space that is held back before an answer.
 const maxHeld = 4096
 
 // end gives what was held back when nothing more comes.
-func (f *thinkFilter) end() string {
+func (f *thinkFilter) end() (answer, thought string) {
 	held := f.held
 	f.held = ""
-	if f.state == thinkBefore {
-		return held
+	switch f.state {
+	case thinkBefore:
+		return held, ""
+	case thinkInside:
+		return "", held
 	}
-	return ""
+	return "", ""
 }

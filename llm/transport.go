@@ -47,15 +47,18 @@ func (c checked) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // backendError is a refusal by the server.
 type backendError struct {
-	status int
+	status int    // 0: it came in the middle of an answer
 	text   string // at most 200 characters, may be empty
 }
 
 func (e *backendError) Error() string {
-	if e.text == "" {
-		return fmt.Sprintf("Ollama answered HTTP %d", e.status)
+	switch {
+	case e.status == 0:
+		return "the model's server gave up: " + e.text
+	case e.text == "":
+		return fmt.Sprintf("the model's server answered HTTP %d", e.status)
 	}
-	return fmt.Sprintf("Ollama answered HTTP %d: %s", e.status, e.text)
+	return fmt.Sprintf("the model's server answered HTTP %d: %s", e.status, e.text)
 }
 
 // refusesThink says whether the server objects to the think option itself.
@@ -63,13 +66,22 @@ func (e *backendError) refusesThink() bool {
 	return e.status >= 400 && e.status < 500 && strings.Contains(strings.ToLower(e.text), "think")
 }
 
-// errorText is the error in {"error": …}, or the beginning of what else it is.
+// errorText is the error in {"error": "…"}, {"error": {"message": "…"}} or
+// {"message": "…"}, or the beginning of what else it is.
 func errorText(body []byte) string {
 	var doc struct {
-		Error string `json:"error"`
+		Error   json.RawMessage `json:"error"`
+		Message string          `json:"message"`
 	}
-	if json.Unmarshal(body, &doc) == nil && doc.Error != "" {
-		return excerpt(doc.Error)
+	if json.Unmarshal(body, &doc) != nil {
+		return excerpt(string(body))
+	}
+	var text string
+	switch {
+	case json.Unmarshal(doc.Error, &text) == nil && text != "":
+		return excerpt(text)
+	case json.Unmarshal(doc.Error, &doc) == nil, doc.Message != "":
+		return excerpt(orElse(doc.Message, string(body)))
 	}
 	return excerpt(string(body))
 }
@@ -82,7 +94,7 @@ type bounded struct {
 
 func (b *bounded) Read(p []byte) (int, error) {
 	if b.left <= 0 {
-		return 0, fmt.Errorf("the answer of Ollama is longer than %d bytes", int64(maxStream))
+		return 0, fmt.Errorf("the answer is longer than %d bytes", int64(maxStream))
 	}
 	n, err := b.ReadCloser.Read(p[:min(int64(len(p)), b.left)])
 	b.left -= int64(n)
