@@ -49,8 +49,7 @@ type Config struct {
 	// Printers are the 3D printers' servers.
 	Printers         []Printer
 	PrinterDiscovery bool
-	LLMEnabled       bool
-	LLMURL           *url.URL
+	LLM              LLM
 	Sim              bool
 	Limits           Limits
 	LogLevel         slog.Level
@@ -104,7 +103,6 @@ func build(k *koanf.Koanf, in Input) (Config, error) {
 		HardwareEnabled: k.Bool("hardware.enabled"),
 		HardwareDeny:    k.Strings("hardware.deny"),
 		Actuators:       k.Strings("hardware.actuators"),
-		LLMEnabled:      k.Bool("llm.enabled"),
 
 		PrinterDiscovery: k.Bool("hardware.printer_discovery"),
 		Sim:              k.Bool("sim"),
@@ -267,30 +265,74 @@ func expand(path, home string) (string, error) {
 	return filepath.Clean(path), nil
 }
 
+// LLM is the local model.
+type LLM struct {
+	Enabled       bool
+	Kind          string // ollama, openai
+	URL           *url.URL
+	LoadTimeout   time.Duration
+	TokenTimeout  time.Duration
+	ContextTokens int
+	KeepAlive     time.Duration
+	Queue         int
+}
+
 func setLLM(k *koanf.Koanf, _ Input, c *Config) error {
 	u, err := parseURL(k.String("llm.url"))
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") {
 		return &Error{Key: "llm.url", Reason: "must be http://host:port or https://host:port"}
 	}
-	c.LLMURL = u
+	kind := k.String("llm.kind")
+	if kind != "ollama" && kind != "openai" {
+		return &Error{Key: "llm.kind", Reason: "must be ollama or openai"}
+	}
+	if err := within(k, []bounds{
+		{"llm.load_timeout_seconds", 1, 86400},
+		{"llm.token_timeout_seconds", 1, 86400},
+		{"llm.context_tokens", 256, 1 << 20},
+		{"llm.keep_alive_seconds", 1, 365 * 86400},
+		{"llm.queue", 0, 1024},
+	}); err != nil {
+		return err
+	}
+	c.LLM = LLM{
+		Enabled:       k.Bool("llm.enabled"),
+		Kind:          kind,
+		URL:           u,
+		LoadTimeout:   seconds(k.Float64("llm.load_timeout_seconds")),
+		TokenTimeout:  seconds(k.Float64("llm.token_timeout_seconds")),
+		ContextTokens: k.Int("llm.context_tokens"),
+		KeepAlive:     seconds(k.Float64("llm.keep_alive_seconds")),
+		Queue:         k.Int("llm.queue"),
+	}
+	return nil
+}
+
+// bounds are what a number of the configuration may be.
+type bounds struct {
+	key      string
+	min, max float64
+}
+
+func within(k *koanf.Koanf, all []bounds) error {
+	for _, l := range all {
+		if v := k.Float64(l.key); !(v >= l.min && v <= l.max) {
+			return &Error{Key: l.key, Reason: fmt.Sprintf("must lie between %g and %g", l.min, l.max)}
+		}
+	}
 	return nil
 }
 
 func setLimits(k *koanf.Koanf, _ Input, c *Config) error {
-	for _, l := range []struct {
-		key      string
-		min, max float64
-	}{
+	if err := within(k, []bounds{
 		{"limits.max_concurrent", 1, 1024},
 		{"limits.max_file_size_bytes", 1, 1 << 40},
 		{"limits.command_timeout_seconds", 0.001, 86400},
 		{"limits.max_commands_per_minute", 1, 100000},
 		{"limits.stream_memory_bytes", 1 << 20, 1 << 40},
 		{"hardware.lease_idle_seconds", 0.001, 86400},
-	} {
-		if v := k.Float64(l.key); !(v >= l.min && v <= l.max) {
-			return &Error{Key: l.key, Reason: fmt.Sprintf("must lie between %g and %g", l.min, l.max)}
-		}
+	}); err != nil {
+		return err
 	}
 	c.Limits = Limits{
 		MaxConcurrent:     k.Int("limits.max_concurrent"),

@@ -31,7 +31,7 @@ func TestDefaults(t *testing.T) {
 	if got, want := c.WebSocket(), "wss://platform.autogpt.net/ws/local-executor"; got != want {
 		t.Errorf("WebSocket = %s, want %s", got, want)
 	}
-	if c.ShellEnabled || c.LLMEnabled || c.Sim || !c.HardwareEnabled || c.HardwareAllow != nil {
+	if c.ShellEnabled || c.LLM.Enabled || c.Sim || !c.HardwareEnabled || c.HardwareAllow != nil {
 		t.Errorf("defaults give too much or too little: %+v", c)
 	}
 	want := Limits{MaxConcurrent: 4, MaxFileSize: 10485760, CommandTimeout: 30 * time.Second, CommandsPerMinute: 60}

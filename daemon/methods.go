@@ -14,7 +14,6 @@ import (
 	"farhand/device"
 	"farhand/files"
 	"farhand/grant"
-	"farhand/llm"
 	"farhand/shell"
 	"farhand/shim"
 	"farhand/stream"
@@ -102,6 +101,10 @@ func (s *session) methods() shim.Table {
 
 		wire.TExecuteCommand:     {Handle: shim.Unary(s.execute), Quick: true}, // starting is quick; the rest relieves the reader
 		wire.TLocalLLMCompletion: {Handle: shim.Unary(s.complete)},
+		wire.TLLMStatusRequest:   {Handle: shim.Unary(s.llmStatus)},
+		wire.TLLMEmbed:           {Handle: shim.Unary(s.embed)},
+		wire.TLLMPull:            {Handle: shim.Unary(s.pull)},
+		wire.TLLMRemove:          {Handle: shim.Unary(s.removeModel)},
 
 		wire.THardwareListRequest: {Handle: shim.Unary(s.d.listHardware)},
 		wire.THardwareOp:          {Handle: shim.Unary(s.hardware), Lane: s.hardwareLane, Quick: true},
@@ -237,29 +240,6 @@ func argvField(argv []string) audit.Field {
 		return audit.Null("argv")
 	}
 	return audit.Strings("argv", argv)
-}
-
-func (s *session) complete(ctx context.Context, c *shim.Call, r wire.LocalLLMCompletion) (any, error) {
-	if s.d.llm == nil {
-		return nil, wire.Errorf(wire.CapabilityNotGranted, "the local model is off on this machine; its owner turns it on with llm.enabled").
-			With("capability", string(wire.LocalLLM)).With("required_capability", string(wire.LocalLLM)).With("ceiling", "config")
-	}
-	prompt := llm.PromptChars(r.Messages)
-	stream := r.Stream == nil || *r.Stream
-	details := func(answer wire.LocalLLMResponse, chars int) []audit.Field {
-		return []audit.Field{
-			audit.String("model", r.Model), audit.Bool("stream", stream), audit.Int("prompt_chars", prompt),
-			audit.Int("response_chars", chars), audit.String("finish_reason", answer.FinishReason),
-			audit.IntOrNull("tokens_prompt", answer.Tokens.Prompt), audit.IntOrNull("tokens_completion", answer.Tokens.Completion),
-			audit.IntOrNull("tokens_total", answer.Tokens.Total),
-		}
-	}
-	return change(s, c, "", details(wire.LocalLLMResponse{}, 0), func() (any, []audit.Field, error) {
-		answer, t, err := s.d.llm.Complete(ctx, r, func(chunk wire.LocalLLMChunk) error {
-			return c.Emit(wire.TLocalLLMCompletionChunk, chunk)
-		})
-		return answer, details(answer, t.ResponseChars), err
-	})
 }
 
 func (s *session) hardware(ctx context.Context, c *shim.Call, r wire.HardwareOp) (any, error) {

@@ -48,6 +48,7 @@ type services struct {
 	dispatch  *device.Dispatcher // nil: hardware is off
 	streams   *stream.Hub
 	hotplug   hotplug
+	pulls     pulls
 	live      live
 	ceiling   wire.Ceiling
 	degraded  string // why the state is in memory; empty: it is on the disk
@@ -215,7 +216,7 @@ func (d *services) openStreams(_ context.Context, o Options) error {
 	// soon an idle lease is to end.
 	idle := max(o.Config.LeaseIdle, stream.DefaultIdle)
 	d.streams = stream.NewHub(stream.HubOptions{Memory: o.Config.StreamMemory, Idle: idle, OnEnd: d.streamEnded, Log: o.Log})
-	d.closers = append(d.closers, &d.hotplug, d.streams)
+	d.closers = append(d.closers, &d.hotplug, &d.pulls, d.streams)
 	return nil
 }
 
@@ -247,11 +248,19 @@ func (d *services) openHardware(ctx context.Context, o Options) error {
 }
 
 func (d *services) openLLM(_ context.Context, o Options) error {
-	if !o.Config.LLMEnabled {
+	c := o.Config.LLM
+	if !c.Enabled {
 		return nil
 	}
+	queue := c.Queue
+	if queue == 0 {
+		queue = -1 // llm's way to say none
+	}
 	var err error
-	if d.llm, err = llm.New(llm.Config{URL: o.Config.LLMURL.String(), Log: o.Log}); err != nil {
+	if d.llm, err = llm.New(llm.Config{
+		Kind: c.Kind, URL: c.URL.String(), LoadTimeout: c.LoadTimeout, TokenTimeout: c.TokenTimeout, Context: c.ContextTokens,
+		KeepAlive: c.KeepAlive, Queue: queue, Speeds: filepath.Join(o.Config.StateDir, "llm-speeds.json"), Log: o.Log,
+	}); err != nil {
 		return &ConfigError{fmt.Errorf("llm.url: %w", err)}
 	}
 	d.closers = append(d.closers, d.llm)
@@ -266,7 +275,7 @@ func (d *services) capabilities() wire.Capabilities {
 		caps = append(caps, wire.Shell)
 	}
 	if d.llm != nil {
-		caps = append(caps, wire.LocalLLM)
+		caps = append(caps, wire.LocalLLM, wire.LocalLLMExtended, wire.LLMManage)
 	}
 	if d.dispatch != nil {
 		caps = append(caps, wire.HardwareSerial, wire.HardwareUSB, wire.HardwareGPIO, wire.HardwareI2C, wire.HardwareSPI, wire.HardwarePrinter)

@@ -79,7 +79,9 @@ func TestQueue(t *testing.T) {
 		<-finish
 		c.done("stop")
 	})
-	o.tags = func(w http.ResponseWriter) { fmt.Fprint(w, `{"models":[{"name":"a:1"},{"name":"b:1"},{"name":"c:1"}]}`) }
+	o.tags = func(w http.ResponseWriter) {
+		fmt.Fprint(w, `{"models":[{"name":"a:1"},{"name":"b:1"},{"name":"c:1"}]}`)
+	}
 	s := newService(t, o.URL, Config{Queue: 2})
 	var all sync.WaitGroup
 	positions := make(chan string, 16)

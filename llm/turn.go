@@ -67,6 +67,13 @@ func (t *turn) before(w *waiter) (int, <-chan struct{}) {
 	return 0, nil
 }
 
+// state is whether somebody's turn it is, and how many wait.
+func (t *turn) state() (busy bool, waiting int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.busy, len(t.queue)
+}
+
 // leave gives the turn to the first that waits.
 func (t *turn) leave() {
 	t.mu.Lock()

@@ -28,6 +28,9 @@ const (
 	Streams     Capability = "streams"      // STREAM_DATA and what steers it
 	Terminal    Capability = "terminal"     // TERMINAL_OPEN and its kin
 
+	LocalLLMExtended Capability = "local_llm_extended" // thoughts, waiting and timings; LLM_STATUS_REQUEST, LLM_EMBED
+	LLMManage        Capability = "llm_manage"         // LLM_PULL, LLM_REMOVE
+
 	MachineFactsCapability Capability = "machine_facts" // facts in the control socket's STATUS
 )
 
@@ -76,7 +79,7 @@ func (c Capability) Owned() Capability {
 // the protocol itself (browsing, grants, anchors), which no ceiling names.
 func (c Capability) Approvable() bool {
 	switch c {
-	case Shell, Files, ComputerUse, LocalLLM, Recording:
+	case Shell, Files, ComputerUse, LocalLLM, LLMManage, Recording:
 		return true
 	}
 	return c.IsHardware()

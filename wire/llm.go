@@ -62,3 +62,91 @@ type LLMTimings struct {
 	PromptTokensPerSecond float64 `json:"prompt_tokens_per_second,omitempty"`
 	TokensPerSecond       float64 `json:"tokens_per_second,omitempty"`
 }
+
+// LLMStatus is LLM_STATUS_RESPONSE.payload: what serves models on this machine and
+// what it has.
+type LLMStatus struct {
+	Kind      string `json:"kind"`              // ollama, openai
+	Reachable bool   `json:"reachable"`         //
+	Reason    string `json:"reason,omitempty"`  // why it isn't
+	Version   string `json:"version,omitempty"` // where the server says it
+	// Manages says whether LLM_PULL and LLM_REMOVE can work with this server.
+	Manages bool       `json:"manages"`
+	Models  []LLMModel `json:"models"`
+	// AvailableBytes is the memory that a model could take now; absent where the
+	// server isn't on this machine.
+	AvailableBytes int64 `json:"available_bytes,omitempty"`
+	ContextTokens  int   `json:"context_tokens"` // most of prompt and answer together
+	Running        bool  `json:"running"`        // a completion runs
+	Waiting        int   `json:"waiting"`        // and so many wait
+}
+
+// LLMModel is a model that the server has. Only Name is always there.
+type LLMModel struct {
+	Name         string     `json:"name"`
+	SizeBytes    int64      `json:"size_bytes,omitempty"`
+	Family       string     `json:"family,omitempty"`
+	Parameters   string     `json:"parameters,omitempty"`   // "1.5B"
+	Quantization string     `json:"quantization,omitempty"` // "Q4_K_M"
+	Modified     float64    `json:"modified,omitempty"`     // Unix seconds
+	Loaded       *LLMLoaded `json:"loaded,omitempty"`       // absent: not in memory
+	// TokensPerSecond is what was measured on this machine; absent: not used yet.
+	TokensPerSecond float64 `json:"tokens_per_second,omitempty"`
+}
+
+// LLMLoaded is what a model in memory takes.
+type LLMLoaded struct {
+	Bytes         int64   `json:"bytes"`
+	VRAMBytes     int64   `json:"vram_bytes,omitempty"`
+	ContextTokens int     `json:"context_tokens,omitempty"`
+	Expires       float64 `json:"expires,omitempty"` // Unix seconds
+}
+
+// Bounds of LLM_EMBED.
+const (
+	MaxEmbedInputs = 256
+	MaxEmbedBytes  = 1 << 20 // of all inputs together
+)
+
+// LLMEmbed is LLM_EMBED.payload.
+type LLMEmbed struct {
+	Model string   `json:"model"`
+	Input []string `json:"input"` // 1 to MaxEmbedInputs
+}
+
+// LLMEmbeddings is LLM_EMBED_RESPONSE.payload.
+type LLMEmbeddings struct {
+	Embeddings [][]float32 `json:"embeddings"` // one for each input
+	Tokens     *int        `json:"tokens"`     // of the inputs
+}
+
+// LLMPull is LLM_PULL.payload. The answer names a stream of LLMProgress records,
+// which ends with reason "done" or, after a record with Error, "failed". Closing
+// the stream gives the pull up; what has come is kept by the server and not
+// fetched again.
+type LLMPull struct {
+	Model  string `json:"model"`
+	Credit int    `json:"credit,omitempty"` // bytes; default StreamCreditDefault
+}
+
+// LLMPulling is LLM_PULL_RESPONSE.payload.
+type LLMPulling struct {
+	Stream string `json:"stream"`
+}
+
+// OpenedStream is the stream that the answer opens.
+func (p LLMPulling) OpenedStream() string { return p.Stream }
+
+// LLMProgress is one record of a pull.
+type LLMProgress struct {
+	Status         string `json:"status"`           // in the server's words
+	Digest         string `json:"digest,omitempty"` // of the layer that comes
+	TotalBytes     int64  `json:"total_bytes,omitempty"`
+	CompletedBytes int64  `json:"completed_bytes,omitempty"`
+	Error          *Error `json:"error,omitempty"` // in the last record of a pull that failed
+}
+
+// LLMRemove is LLM_REMOVE.payload.
+type LLMRemove struct {
+	Model string `json:"model"`
+}

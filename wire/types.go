@@ -109,6 +109,14 @@ const (
 	TTerminalList         Type = "TERMINAL_LIST"
 	TTerminalListResponse Type = "TERMINAL_LIST_RESPONSE"
 	TTerminalClose        Type = "TERMINAL_CLOSE"
+
+	TLLMStatusRequest  Type = "LLM_STATUS_REQUEST"
+	TLLMStatusResponse Type = "LLM_STATUS_RESPONSE"
+	TLLMEmbed          Type = "LLM_EMBED"
+	TLLMEmbedResponse  Type = "LLM_EMBED_RESPONSE"
+	TLLMPull           Type = "LLM_PULL"
+	TLLMPullResponse   Type = "LLM_PULL_RESPONSE"
+	TLLMRemove         Type = "LLM_REMOVE"
 )
 
 // Channel says on which socket of a machine a request may arrive.
@@ -211,6 +219,11 @@ var methods = map[Type]Method{
 	TTerminalResize: {Request: TTerminalResize, Response: TAck, Channel: Data, Capability: Terminal, Repeatable: true, Extension: true},
 	TTerminalList:   {Request: TTerminalList, Response: TTerminalListResponse, Channel: Data, Capability: Terminal, Repeatable: true, Extension: true},
 	TTerminalClose:  {Request: TTerminalClose, Response: TAck, Channel: Data, Capability: Terminal, Repeatable: true, Extension: true},
+
+	TLLMStatusRequest: {Request: TLLMStatusRequest, Response: TLLMStatusResponse, Channel: Data, Capability: LocalLLMExtended, Repeatable: true, Extension: true},
+	TLLMEmbed:         {Request: TLLMEmbed, Response: TLLMEmbedResponse, Channel: Data, Capability: LocalLLMExtended, Repeatable: true, Extension: true},
+	TLLMPull:          {Request: TLLMPull, Response: TLLMPullResponse, Channel: Data, Capability: LLMManage, Extension: true},
+	TLLMRemove:        {Request: TLLMRemove, Response: TAck, Channel: Data, Capability: LLMManage, Extension: true},
 }
 
 // MethodOf is the method that a request of this type asks for.

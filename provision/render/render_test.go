@@ -136,16 +136,16 @@ func TestDaemonConfig(t *testing.T) {
 		check   func(config.Config) bool
 	}{
 		"nothing": {preseed.Farhand{}, func(c config.Config) bool {
-			return slices.Equal(c.Roots, []string{"/data/work"}) && !c.ShellEnabled && c.HardwareEnabled && c.HardwareAllow == nil && !c.LLMEnabled && c.StateDir == "/data/farhand/state"
+			return slices.Equal(c.Roots, []string{"/data/work"}) && !c.ShellEnabled && c.HardwareEnabled && c.HardwareAllow == nil && !c.LLM.Enabled && c.StateDir == "/data/farhand/state"
 		}},
 		"everything": {input().Settings.Farhand, func(c config.Config) bool {
 			return c.Platform.String() == "https://relay.example" && c.PinSHA256 == strings.Repeat("ab", 32) && c.DisplayName == `The "far" hand \o/` &&
 				c.ShellEnabled && slices.Equal(c.HardwareAllow, []string{"gpio:*", "i2c:*"}) && c.ClaimKeyFile == "/data/farhand/state/claim-key"
 		}},
 		"no capability": {preseed.Farhand{Capabilities: []string{}, Shell: true}, func(c config.Config) bool {
-			return len(c.Roots) == 0 && !c.DefaultRoot && !c.ShellEnabled && !c.HardwareEnabled && !c.LLMEnabled
+			return len(c.Roots) == 0 && !c.DefaultRoot && !c.ShellEnabled && !c.HardwareEnabled && !c.LLM.Enabled
 		}},
-		"a model": {preseed.Farhand{Capabilities: []string{"local_llm"}}, func(c config.Config) bool { return c.LLMEnabled }},
+		"a model": {preseed.Farhand{Capabilities: []string{"local_llm"}}, func(c config.Config) bool { return c.LLM.Enabled }},
 		"roots":   {preseed.Farhand{Roots: []string{`/data/work/"x"`}}, func(c config.Config) bool { return slices.Equal(c.Roots, []string{`/data/work/"x"`}) }},
 		"no root": {preseed.Farhand{Roots: []string{}}, func(c config.Config) bool { return len(c.Roots) == 0 && !c.DefaultRoot }},
 	} {

@@ -25,11 +25,11 @@ const (
 // didn't say what it offers.
 var known = []wire.Capability{
 	wire.Files, wire.HardwareSerial, wire.HardwareUSB, wire.HardwareGPIO, wire.HardwareI2C, wire.HardwareSPI,
-	wire.HardwarePrinter, wire.LocalLLM, wire.Shell,
+	wire.HardwarePrinter, wire.LocalLLM, wire.LLMManage, wire.Shell,
 }
 
 // plumbing are capabilities that no ceiling names; in a list they mean nothing.
-var plumbing = []wire.Capability{wire.DirectoryBrowse, wire.Grants, wire.AuditAnchor, wire.Streams, wire.Terminal, wire.MachineFactsCapability}
+var plumbing = []wire.Capability{wire.DirectoryBrowse, wire.Grants, wire.AuditAnchor, wire.Streams, wire.Terminal, wire.LocalLLMExtended, wire.MachineFactsCapability}
 
 // wants reads the capabilities that a device says it offers; those an owner
 // doesn't decide on are left out.

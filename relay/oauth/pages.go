@@ -73,6 +73,7 @@ var labels = map[wire.Capability]string{
 	wire.Files:           "Files in its directories",
 	wire.Shell:           "Shell: run any command on it",
 	wire.LocalLLM:        "Its local language model",
+	wire.LLMManage:       "Download and remove language models",
 	wire.ComputerUse:     "Its screen, keyboard and mouse",
 	wire.Recording:       "Recording its screen",
 	wire.HardwareSerial:  "Serial ports",

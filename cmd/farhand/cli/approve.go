@@ -141,7 +141,7 @@ func (a *app) showAsking(p client.Approval, d client.Decision) {
 // that would otherwise allow less than meant without a word.
 func capabilities(names []string) ([]wire.Capability, error) {
 	known := []wire.Capability{
-		wire.Files, wire.Shell, wire.LocalLLM, wire.HardwareSerial, wire.HardwareUSB, wire.HardwareGPIO,
+		wire.Files, wire.Shell, wire.LocalLLM, wire.LLMManage, wire.HardwareSerial, wire.HardwareUSB, wire.HardwareGPIO,
 		wire.HardwareI2C, wire.HardwareSPI, wire.HardwarePrinter,
 	}
 	if names == nil {
