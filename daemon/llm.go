@@ -46,7 +46,7 @@ func (s *session) complete(ctx context.Context, c *shim.Call, r wire.LocalLLMCom
 	})
 }
 
-func (s *session) llmStatus(ctx context.Context, _ *shim.Call, _ struct{}) (any, error) {
+func (s *session) llmStatus(ctx context.Context, _ *shim.Call, _ wire.Empty) (any, error) {
 	service, err := s.model()
 	if err != nil {
 		return nil, err
@@ -77,7 +77,7 @@ func (s *session) removeModel(ctx context.Context, c *shim.Call, r wire.LLMRemov
 	}
 	details := []audit.Field{audit.String("model", r.Model)}
 	return change(s, c, "", details, func() (any, []audit.Field, error) {
-		return wire.Ack{}, details, service.Remove(ctx, r.Model)
+		return wire.Ack{OK: true}, details, service.Remove(ctx, r.Model)
 	})
 }
 

@@ -240,6 +240,20 @@ func Payload(t wire.Type) any {
 		return new(wire.StreamAttached)
 	case wire.TStreamClose:
 		return new(wire.StreamClose)
+	case wire.TLLMStatusRequest:
+		return new(wire.Empty)
+	case wire.TLLMStatusResponse:
+		return new(wire.LLMStatus)
+	case wire.TLLMEmbed:
+		return new(wire.LLMEmbed)
+	case wire.TLLMEmbedResponse:
+		return new(wire.LLMEmbeddings)
+	case wire.TLLMPull:
+		return new(wire.LLMPull)
+	case wire.TLLMPullResponse:
+		return new(wire.LLMPulling)
+	case wire.TLLMRemove:
+		return new(wire.LLMRemove)
 	case wire.TTerminalOpen:
 		return new(wire.TerminalOpen)
 	case wire.TTerminalAttach:
