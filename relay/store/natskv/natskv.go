@@ -53,6 +53,10 @@ const (
 	// callTime bounds each call, however long the caller would wait: a server
 	// that elects a leader answers nothing, and electing takes seconds.
 	callTime = 10 * time.Second
+	// A watch asks for more each pullTime and hears a heartbeat in between; two
+	// that are missing, and it goes on by way of another server.
+	pullTime  = 10 * time.Second
+	heartbeat = time.Second
 )
 
 // ErrUnfit marks servers that can't hold the store as they are configured.
@@ -344,7 +348,7 @@ func (s *Store) Watch(ctx context.Context, prefix string) (<-chan store.Event, e
 	if err != nil {
 		return nil, fmt.Errorf("watch %s: %w", prefix, s.failure(err))
 	}
-	messages, err := consumer.Messages()
+	messages, err := consumer.Messages(jetstream.PullExpiry(pullTime), jetstream.PullHeartbeat(heartbeat))
 	if err != nil {
 		return nil, fmt.Errorf("watch %s: %w", prefix, s.failure(err))
 	}
