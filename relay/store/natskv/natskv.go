@@ -16,6 +16,7 @@
 package natskv
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -27,6 +28,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
 	"golang.org/x/sync/errgroup"
 
 	"farhand/relay/store"
@@ -50,9 +52,13 @@ const (
 	attempts = 64
 	// manyReplicas is what a cluster of three or more keeps unless told otherwise.
 	manyReplicas = 3
-	// callTime bounds each call, however long the caller would wait: a server
-	// that elects a leader answers nothing, and electing takes seconds.
+	// callTime bounds each call, however long the caller would wait. What isn't
+	// answered in tryTime is asked again: while the servers elect a leader,
+	// which takes them seconds, nobody answers.
 	callTime = 10 * time.Second
+	tryTime  = 2 * time.Second
+	// pause is between two tries of what was refused at once.
+	pause = 100 * time.Millisecond
 	// A watch asks for more each pullTime and hears a heartbeat in between; two
 	// that are missing, and it goes on by way of another server.
 	pullTime  = 10 * time.Second
@@ -97,7 +103,7 @@ func Open(ctx context.Context, nc *nats.Conn, o Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("store: %w", err)
 	}
-	account, err := js.AccountInfo(ctx)
+	account, err := try(ctx, func(ctx context.Context) (*jetstream.AccountInfo, error) { return js.AccountInfo(ctx) })
 	switch {
 	case errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
 		return nil, fmt.Errorf("store: JetStream is off for this account: add jetstream {store_dir: …, sync_interval: always} to the servers' configuration: %w", ErrUnfit)
@@ -107,7 +113,7 @@ func Open(ctx context.Context, nc *nats.Conn, o Options) (*Store, error) {
 		return nil, fmt.Errorf("store: NATS %s can't end single records: it takes version 2.11 or newer: %w", nc.ConnectedServerVersion(), ErrUnfit)
 	}
 	s := &Store{js: js, pre: "$KV." + o.Bucket + "."}
-	if s.stream, err = s.open(ctx, o); err != nil {
+	if s.stream, err = s.open(ctx, o, nc.ConnectedClusterName() != ""); err != nil {
 		return nil, fmt.Errorf("store: bucket %s: %w", o.Bucket, err)
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
@@ -116,13 +122,10 @@ func Open(ctx context.Context, nc *nats.Conn, o Options) (*Store, error) {
 
 // open makes the stream as it has to be, with as many replicas as are wanted
 // and can be had, never with fewer than it has.
-func (s *Store) open(ctx context.Context, o Options) (jetstream.Stream, error) {
-	want := o.Replicas
-	if want == 0 {
-		want = manyReplicas
-	}
-	have := 0
-	old, err := s.js.Stream(ctx, "KV_"+o.Bucket)
+func (s *Store) open(ctx context.Context, o Options, clustered bool) (jetstream.Stream, error) {
+	want := cmp.Or(o.Replicas, manyReplicas)
+	old, err := try(ctx, func(ctx context.Context) (jetstream.Stream, error) { return s.js.Stream(ctx, "KV_"+o.Bucket) })
+	have := 1
 	switch {
 	case err == nil:
 		have = old.CachedInfo().Config.Replicas
@@ -132,14 +135,62 @@ func (s *Store) open(ctx context.Context, o Options) (jetstream.Stream, error) {
 	if o.Replicas == 0 {
 		want = max(want, have)
 	}
-	stream, err := s.js.CreateOrUpdateStream(ctx, layout(o.Bucket, want))
-	if err != nil && o.Replicas == 0 && tooFewServers(err) {
-		stream, err = s.js.CreateOrUpdateStream(ctx, layout(o.Bucket, max(have, 1)))
+	if !clustered && o.Replicas == 0 {
+		want = have
 	}
-	if err != nil && tooFewServers(err) {
+	stream, err := s.make(ctx, o.Bucket, want)
+	// Servers that have just started don't know each other yet.
+	for began := time.Now(); clustered && tooFewServers(err) && time.Since(began) < tryTime; {
+		wait(ctx, pause)
+		stream, err = s.make(ctx, o.Bucket, want)
+	}
+	if tooFewServers(err) && o.Replicas == 0 {
+		stream, err = s.make(ctx, o.Bucket, have)
+	}
+	if tooFewServers(err) {
 		return nil, fmt.Errorf("%d replicas need as many servers: %w: %w", want, err, ErrUnfit)
 	}
 	return stream, err
+}
+
+func (s *Store) make(ctx context.Context, bucket string, replicas int) (jetstream.Stream, error) {
+	return try(ctx, func(ctx context.Context) (jetstream.Stream, error) {
+		return s.js.CreateOrUpdateStream(ctx, layout(bucket, replicas))
+	})
+}
+
+// try calls f until it is answered or ctx ends.
+func try[T any](ctx context.Context, f func(context.Context) (T, error)) (T, error) {
+	for {
+		once, cancel := context.WithTimeout(ctx, tryTime)
+		v, err := f(once)
+		cancel()
+		switch {
+		case ctx.Err() != nil:
+			return v, err
+		case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout):
+		case errors.Is(err, nats.ErrNoResponders), errors.Is(err, jetstream.ErrNoStreamResponse):
+			wait(ctx, pause)
+		default:
+			return v, err
+		}
+	}
+}
+
+// call is try within the time of one call.
+func call[T any](ctx context.Context, f func(context.Context) (T, error)) (T, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	return try(ctx, f)
+}
+
+func wait(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
 }
 
 // layout is that of a key-value bucket (NATS ADR-8), but for reads, which have
@@ -192,7 +243,9 @@ func (s *Store) Get(ctx context.Context, key string) (store.Entry, error) {
 // last reads the newest message of a key. ErrNotFound if that is no entry; at
 // then is its sequence number all the same, zero if there is no message.
 func (s *Store) last(ctx context.Context, key string) (e store.Entry, at uint64, err error) {
-	m, err := s.stream.GetLastMsgForSubject(ctx, s.pre+key)
+	m, err := try(ctx, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
+		return s.stream.GetLastMsgForSubject(ctx, s.pre+key)
+	})
 	switch {
 	case errors.Is(err, jetstream.ErrMsgNotFound):
 		return e, 0, store.ErrNotFound
@@ -279,9 +332,14 @@ func (s *Store) Delete(ctx context.Context, key string, last uint64) error {
 }
 
 // publish writes m if the newest message of its subject is the one with the
-// sequence number over; zero: if there is none. Otherwise ErrConflict.
+// sequence number over; zero: if there is none. Otherwise ErrConflict. The id
+// makes it one write however often it is tried: a try whose answer was lost
+// shows as a duplicate, not as a conflict with ourselves.
 func (s *Store) publish(ctx context.Context, m *nats.Msg, over uint64) (uint64, error) {
-	ack, err := s.js.PublishMsg(ctx, m, jetstream.WithExpectLastSequencePerSubject(over))
+	id := jetstream.WithMsgID(nuid.Next())
+	ack, err := try(ctx, func(ctx context.Context) (*jetstream.PubAck, error) {
+		return s.js.PublishMsg(ctx, m, jetstream.WithExpectLastSequencePerSubject(over), id)
+	})
 	if err == nil {
 		return ack.Sequence, nil
 	}
@@ -299,7 +357,9 @@ func (s *Store) List(ctx context.Context, prefix string) ([]store.Entry, error) 
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
-	info, err := s.stream.Info(ctx, jetstream.WithSubjectFilter(s.pre+prefix+">"))
+	info, err := try(ctx, func(ctx context.Context) (*jetstream.StreamInfo, error) {
+		return s.stream.Info(ctx, jetstream.WithSubjectFilter(s.pre+prefix+">"))
+	})
 	if err != nil {
 		return nil, fmt.Errorf("list %s: %w", prefix, s.failure(err))
 	}
@@ -332,23 +392,12 @@ func (s *Store) Watch(ctx context.Context, prefix string) (<-chan store.Event, e
 	if err := s.usable(ctx, store.CheckPrefix(prefix)); err != nil {
 		return nil, err
 	}
-	// From a number on, rather than from now on: however often the consumer is
-	// made anew, it goes on where it was.
-	calling, cancel := context.WithTimeout(ctx, callTime)
-	defer cancel()
-	info, err := s.stream.Info(calling)
+	info, err := call(ctx, func(ctx context.Context) (*jetstream.StreamInfo, error) { return s.stream.Info(ctx) })
 	if err != nil {
 		return nil, fmt.Errorf("watch %s: %w", prefix, s.failure(err))
 	}
-	consumer, err := s.stream.OrderedConsumer(calling, jetstream.OrderedConsumerConfig{
-		FilterSubjects: []string{s.pre + prefix + ">"},
-		DeliverPolicy:  jetstream.DeliverByStartSequencePolicy,
-		OptStartSeq:    info.State.LastSeq + 1,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("watch %s: %w", prefix, s.failure(err))
-	}
-	messages, err := consumer.Messages(jetstream.PullExpiry(pullTime), jetstream.PullHeartbeat(heartbeat))
+	w := &watch{stream: s.stream, subject: s.pre + prefix + ">", next: info.State.LastSeq + 1}
+	messages, err := call(ctx, w.consume)
 	if err != nil {
 		return nil, fmt.Errorf("watch %s: %w", prefix, s.failure(err))
 	}
@@ -358,30 +407,65 @@ func (s *Store) Watch(ctx context.Context, prefix string) (<-chan store.Event, e
 		messages.Stop()
 		return nil, store.ErrClosed
 	}
-	wctx, stop := context.WithCancel(ctx)
+	ctx, stop := context.WithCancel(ctx)
 	context.AfterFunc(s.ctx, stop)
 	out := make(chan store.Event)
 	s.done.Go(func() {
 		defer close(out)
 		defer stop()
-		s.deliver(wctx, messages, out)
+		for {
+			s.deliver(ctx, w, messages, out)
+			messages.Stop()
+			for messages = nil; messages == nil; {
+				if ctx.Err() != nil {
+					return
+				}
+				if messages, err = call(ctx, w.consume); err != nil {
+					wait(ctx, pause)
+				}
+			}
+		}
 	})
 	return out, nil
 }
 
-func (s *Store) deliver(ctx context.Context, messages jetstream.MessagesContext, out chan<- store.Event) {
-	defer messages.Stop()
-	for {
+// watch is where a Watch stands. It goes through consumers that one server each
+// keeps in its memory: when that is gone, another goes on from the same number.
+// Each has a new name, since one that was given to a server that is gone stays
+// there.
+type watch struct {
+	stream  jetstream.Stream
+	subject string
+	next    uint64 // sequence number from which on nothing was told yet
+}
+
+func (w *watch) consume(ctx context.Context) (jetstream.MessagesContext, error) {
+	consumer, err := w.stream.CreateConsumer(ctx, jetstream.ConsumerConfig{
+		Name:              nuid.Next(),
+		FilterSubject:     w.subject,
+		DeliverPolicy:     jetstream.DeliverByStartSequencePolicy,
+		OptStartSeq:       w.next,
+		AckPolicy:         jetstream.AckNonePolicy,
+		MemoryStorage:     true,
+		Replicas:          1,
+		InactiveThreshold: 2 * pullTime,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return consumer.Messages(jetstream.PullExpiry(pullTime), jetstream.PullHeartbeat(heartbeat))
+}
+
+// deliver tells what a consumer delivers, until that ends or misses something.
+func (s *Store) deliver(ctx context.Context, w *watch, messages jetstream.MessagesContext, out chan<- store.Event) {
+	for n := uint64(1); ; n++ {
 		m, err := messages.Next(jetstream.NextContext(ctx))
 		if err != nil {
-			if ctx.Err() == nil && !errors.Is(err, jetstream.ErrMsgIteratorClosed) {
-				continue // a missed heartbeat: the consumer is made anew
-			}
 			return
 		}
 		meta, err := m.Metadata()
-		if err != nil {
-			continue
+		if err != nil || meta.Sequence.Consumer != n {
+			return
 		}
 		key := strings.TrimPrefix(m.Subject(), s.pre)
 		e, ok := decode(key, m.Headers(), m.Data(), meta.Sequence.Stream)
@@ -390,6 +474,7 @@ func (s *Store) deliver(ctx context.Context, messages jetstream.MessagesContext,
 		}
 		select {
 		case out <- store.Event{Entry: e, Deleted: !ok}:
+			w.next = meta.Sequence.Stream + 1
 		case <-ctx.Done():
 			return
 		}

@@ -83,11 +83,13 @@ func TestExpiryIsTold(t *testing.T) {
 	if _, err := s.Create(ctx, "k", []byte("v"), time.Now().Add(200*time.Millisecond)); err != nil {
 		t.Fatal(err)
 	}
-	if ev := <-events; ev.Deleted || string(ev.Value) != "v" {
-		t.Fatalf("after Create: %+v", ev)
-	}
-	if ev := <-events; !ev.Deleted || ev.Key != "k" {
-		t.Fatalf("after expiry: %+v", ev)
+	for gone := false; !gone; { // its being there is told too, unless it is over by then
+		select {
+		case ev := <-events:
+			gone = ev.Deleted && ev.Key == "k"
+		case <-ctx.Done():
+			t.Fatal("that it expired isn't told")
+		}
 	}
 }
 
@@ -125,6 +127,7 @@ func TestReplicated(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	rev, err := one.Create(ctx, "n", []byte{0}, time.Time{})
 	if err != nil {
 		t.Fatal(err)
@@ -139,6 +142,7 @@ func TestReplicated(t *testing.T) {
 			t.Fatalf("the other read %v, %v; want %d at %d", e, err, i, rev)
 		}
 	}
+
 	for last := -1; last < 100; {
 		select {
 		case ev := <-events:
