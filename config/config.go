@@ -50,6 +50,7 @@ type Config struct {
 	Printers         []Printer
 	PrinterDiscovery bool
 	LLM              LLM
+	ObserveEnabled   bool
 	Sim              bool
 	Limits           Limits
 	LogLevel         slog.Level
@@ -103,6 +104,7 @@ func build(k *koanf.Koanf, in Input) (Config, error) {
 		HardwareEnabled: k.Bool("hardware.enabled"),
 		HardwareDeny:    k.Strings("hardware.deny"),
 		Actuators:       k.Strings("hardware.actuators"),
+		ObserveEnabled:  k.Bool("observe.enabled"),
 
 		PrinterDiscovery: k.Bool("hardware.printer_discovery"),
 		Sim:              k.Bool("sim"),

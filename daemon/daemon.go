@@ -48,7 +48,8 @@ type Options struct {
 	Load    func() (config.Config, error)
 	Level   *slog.LevelVar
 
-	progress func() // a step of a start that may take long is done
+	progress func()                     // a step of a start that may take long is done
+	power    func() (board.Power, bool) // what the firmware says of the supply; false if nobody knows
 }
 
 const (
@@ -112,6 +113,7 @@ func newDaemon(o Options) *daemon {
 		since:   time.Now(),
 	}
 	d.time = d.newTimekeeper()
+	d.opts.power = d.power
 	d.opts.progress = func() { d.notify.Extend(stepTime) }
 	return d
 }

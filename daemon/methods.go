@@ -109,6 +109,10 @@ func (s *session) methods() shim.Table {
 		wire.THardwareListRequest: {Handle: shim.Unary(s.d.listHardware)},
 		wire.THardwareOp:          {Handle: shim.Unary(s.hardware), Lane: s.hardwareLane, Quick: true},
 	}
+	if s.d.observe != nil {
+		t[wire.TTopRequest] = shim.Method{Handle: shim.Unary(s.top)}
+		t[wire.TLogsRequest] = shim.Method{Handle: shim.Unary(s.logs)}
+	}
 	maps.Copy(t, s.d.streamMethods())
 	if s.handles != nil {
 		maps.Copy(t, s.handles.Methods())

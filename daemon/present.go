@@ -82,11 +82,23 @@ type network struct {
 	Addresses []string
 }
 
+// power is what the firmware says of the supply, as far as this process may ask
+// it, or an appliance's helper; false if nobody knows.
+func (d *daemon) power() (board.Power, bool) {
+	if power, known := d.board.Power(); known {
+		return power, true
+	}
+	if facts, ok := d.presenter.Facts(); ok && facts.Throttled != nil {
+		return board.Power(*facts.Throttled), true
+	}
+	return 0, false
+}
+
 // machineStatus is what the hardware says of itself, as far as this process may
 // ask, and an appliance's helper where it knows more.
 func (d *daemon) machineStatus() MachineStatus {
 	boot := d.board.Boot()
-	power, known := d.board.Power()
+	power, known := d.power()
 	m := MachineStatus{ClockState: d.time.clock.State()}
 	if facts, ok := d.presenter.Facts(); ok {
 		if boot.Slot == "" {
@@ -94,9 +106,6 @@ func (d *daemon) machineStatus() MachineStatus {
 		}
 		if boot.BuildTimestamp == nil {
 			boot.BuildTimestamp = facts.Bootloader.BuildTimestamp
-		}
-		if !known && facts.Throttled != nil {
-			power, known = board.Power(*facts.Throttled), true
 		}
 		m.Wifi, m.Watchdog, m.Provisioned, m.Degraded = facts.Wifi.State, facts.Watchdog, facts.Report, facts.Degraded
 		m.NewBoard = facts.Cloned

@@ -23,6 +23,7 @@ import (
 	"farhand/internal/pinned"
 	"farhand/internal/version"
 	"farhand/llm"
+	"farhand/observe"
 	"farhand/shell"
 	"farhand/shell/helper"
 	"farhand/stream"
@@ -49,6 +50,7 @@ type services struct {
 	streams   *stream.Hub
 	hotplug   hotplug
 	pulls     pulls
+	observe   *observe.Service // nil: off
 	live      live
 	ceiling   wire.Ceiling
 	degraded  string // why the state is in memory; empty: it is on the disk
@@ -91,7 +93,7 @@ func open(ctx context.Context, o Options) (_ *services, err error) {
 	}
 	d.closers = append(d.closers, lock)
 	for _, step := range []func(context.Context, Options) error{
-		d.openIdentity, d.openAudit, d.openRoots, d.openGrants, d.openShell, d.openStreams, d.openHardware, d.openLLM,
+		d.openIdentity, d.openAudit, d.openRoots, d.openGrants, d.openShell, d.openStreams, d.openHardware, d.openLLM, d.openObserve,
 	} {
 		if err := step(ctx, o); err != nil {
 			return nil, errors.Join(err, d.recordFailedStart(err))
@@ -276,6 +278,9 @@ func (d *services) capabilities() wire.Capabilities {
 	}
 	if d.llm != nil {
 		caps = append(caps, wire.LocalLLM, wire.LocalLLMExtended, wire.LLMManage)
+	}
+	if d.observe != nil {
+		caps = append(caps, wire.Observe)
 	}
 	if d.dispatch != nil {
 		caps = append(caps, wire.HardwareSerial, wire.HardwareUSB, wire.HardwareGPIO, wire.HardwareI2C, wire.HardwareSPI, wire.HardwarePrinter)

@@ -91,11 +91,8 @@ func endReason(lease *device.Lease, err error) string {
 	case err != nil:
 		return stream.ReasonFailed
 	}
-	return reasonDone
+	return stream.ReasonDone
 }
-
-// reasonDone is the end of a stream whose last record is its result.
-const reasonDone = "done"
 
 const (
 	progressEvery = 250 * time.Millisecond

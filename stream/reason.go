@@ -11,6 +11,7 @@ import (
 // what it alone knows (port_shared).
 const (
 	ReasonClosed       = "closed"          // by its receiver
+	ReasonDone         = "done"            // there is no more of it
 	ReasonReleased     = "released"        // the device was given back
 	ReasonGone         = "device_gone"     // unplugged
 	ReasonGrantRevoked = "grant_revoked"   // the owner no longer allows it

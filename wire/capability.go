@@ -30,6 +30,7 @@ const (
 
 	LocalLLMExtended Capability = "local_llm_extended" // thoughts, waiting and timings; LLM_STATUS_REQUEST, LLM_EMBED
 	LLMManage        Capability = "llm_manage"         // LLM_PULL, LLM_REMOVE
+	Observe          Capability = "observe"            // the machine's journal and how it is doing
 
 	MachineFactsCapability Capability = "machine_facts" // facts in the control socket's STATUS
 )
@@ -79,8 +80,18 @@ func (c Capability) Owned() Capability {
 // the protocol itself (browsing, grants, anchors), which no ceiling names.
 func (c Capability) Approvable() bool {
 	switch c {
-	case Shell, Files, ComputerUse, LocalLLM, LLMManage, Recording:
+	case Shell, Files, ComputerUse, LocalLLM, LLMManage, Recording, Observe:
 		return true
 	}
 	return c.IsHardware()
+}
+
+// Sensitive says whether c reaches beyond the machine's directories and devices:
+// nobody gets it without somebody having named it.
+func (c Capability) Sensitive() bool {
+	switch c {
+	case Shell, ComputerUse, Recording, Observe:
+		return true
+	}
+	return false
 }

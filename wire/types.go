@@ -94,6 +94,11 @@ const (
 	TAuditVerifyRequest   Type = "AUDIT_VERIFY_REQUEST"
 	TAuditVerifyResponse  Type = "AUDIT_VERIFY_RESPONSE"
 
+	TTopRequest   Type = "TOP_REQUEST"
+	TTopResponse  Type = "TOP_RESPONSE"
+	TLogsRequest  Type = "LOGS_REQUEST"
+	TLogsResponse Type = "LOGS_RESPONSE"
+
 	TStreamData     Type = "STREAM_DATA"
 	TStreamCredit   Type = "STREAM_CREDIT"
 	TStreamAttach   Type = "STREAM_ATTACH"
@@ -210,6 +215,9 @@ var methods = map[Type]Method{
 	TGPIOClose:     {Request: TGPIOClose, Response: TAck, Channel: Data, Capability: HardwareGPIO, Extension: true},
 
 	TStreamCredit: {Request: TStreamCredit, Channel: Control | Data, Capability: Streams, Extension: true},
+	TTopRequest:   {Request: TTopRequest, Response: TTopResponse, Channel: Data, Capability: Observe, Repeatable: true, Extension: true},
+	TLogsRequest:  {Request: TLogsRequest, Response: TLogsResponse, Channel: Data, Capability: Observe, Repeatable: true, Extension: true},
+
 	TStreamAttach: {Request: TStreamAttach, Response: TStreamAttached, Channel: Control | Data, Capability: Streams, Repeatable: true, Extension: true},
 	TStreamClose:  {Request: TStreamClose, Response: TAck, Channel: Control | Data, Capability: Streams, Repeatable: true, Extension: true},
 

@@ -28,7 +28,7 @@ const (
 	Throttled    Power = 1 << 2
 	SoftLimit    Power = 1 << 3 // of the temperature
 	everShift          = 16
-	known              = 0xf000f
+	Known        Power = 0xf000f // what the words of String cover
 )
 
 // ParsePower reads "0x50005" or "throttled=0x50005".
@@ -49,7 +49,7 @@ func (p Power) Weak() bool { return p&UnderVoltage != 0 }
 // String says in words what is wrong, now and since the start; "ok" if nothing
 // is.
 func (p Power) String() string {
-	now, ever := (p & known).words(), (p >> everShift &^ p & 0xf).words()
+	now, ever := (p & Known).words(), (p >> everShift &^ p & 0xf).words()
 	switch {
 	case len(now) == 0 && len(ever) == 0:
 		return "ok"

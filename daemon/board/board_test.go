@@ -131,7 +131,7 @@ func FuzzPower(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if text := p.String(); text == "" || (text == "ok") != (p&known == 0) || p.Weak() != strings.HasPrefix(text, "under-voltage") {
+		if text := p.String(); text == "" || (text == "ok") != (p&Known == 0) || p.Weak() != strings.HasPrefix(text, "under-voltage") {
 			t.Errorf("%#x is %q", uint32(p), text)
 		}
 	})

@@ -41,6 +41,7 @@ var layers = map[string][]string{
 	"shell":             {"stream", "wire"},
 	"terminal":          {"stream", "wire"},
 	"llm":               {"stream", "wire"},
+	"observe":           {"stream", "wire"},
 	"provision":         {"wire", "identity", "auth", "systemd"},
 	"shim":              {"audit", "grant", "link", "stream", "wire"},
 	"daemon":            {"*"},

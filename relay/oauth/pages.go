@@ -82,7 +82,10 @@ var labels = map[wire.Capability]string{
 	wire.HardwareI2C:     "I2C buses",
 	wire.HardwareSPI:     "SPI buses",
 	wire.HardwarePrinter: "Printers",
+	wire.Observe:         "Its logs, and how it is doing",
 }
+
+const observeWarning = "The logs are those of the whole machine, with whatever its programs write into them."
 
 const shellWarning = "A command isn't confined to the directories. Unless the machine runs commands as a user of their own, this means everything that Farhand may do there, its keys included."
 
@@ -95,12 +98,12 @@ func offer(caps []wire.Capability) ticks {
 	var t ticks
 	var risky []tick
 	for _, c := range caps {
-		one := tick{Value: c, Label: label(c), Ticked: true}
+		one := tick{Value: c, Label: label(c), Ticked: !c.Sensitive()}
 		switch c {
 		case wire.Shell:
-			one.Ticked, one.Warning = false, shellWarning
-		case wire.ComputerUse, wire.Recording:
-			one.Ticked = false
+			one.Warning = shellWarning
+		case wire.Observe:
+			one.Warning = observeWarning
 		}
 		if one.Ticked {
 			t.Ticks = append(t.Ticks, one)

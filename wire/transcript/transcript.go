@@ -230,6 +230,14 @@ func Payload(t wire.Type) any {
 		return new(wire.GPIOReadResponse)
 	case wire.TSerialClose, wire.TUSBClose, wire.TGPIORead, wire.TGPIOClose:
 		return new(wire.Handle)
+	case wire.TTopRequest:
+		return new(wire.TopRequest)
+	case wire.TTopResponse:
+		return new(wire.TopResponse)
+	case wire.TLogsRequest:
+		return new(wire.LogsRequest)
+	case wire.TLogsResponse:
+		return new(wire.LogsResponse)
 	case wire.TStreamData:
 		return new(wire.StreamData)
 	case wire.TStreamCredit:

@@ -70,7 +70,7 @@ func (a *app) runApprove(ctx context.Context, cmd *cobra.Command, code string, f
 	}
 	if !cmd.Flags().Changed("allow") {
 		allow = slices.DeleteFunc(slices.Clone(asking.Capabilities), func(c wire.Capability) bool {
-			return c == wire.Shell || !c.Approvable()
+			return c.Sensitive() || !c.Approvable()
 		})
 	}
 	d := client.Decision{
@@ -142,7 +142,7 @@ func (a *app) showAsking(p client.Approval, d client.Decision) {
 func capabilities(names []string) ([]wire.Capability, error) {
 	known := []wire.Capability{
 		wire.Files, wire.Shell, wire.LocalLLM, wire.LLMManage, wire.HardwareSerial, wire.HardwareUSB, wire.HardwareGPIO,
-		wire.HardwareI2C, wire.HardwareSPI, wire.HardwarePrinter,
+		wire.HardwareI2C, wire.HardwareSPI, wire.HardwarePrinter, wire.Observe,
 	}
 	if names == nil {
 		return nil, nil
