@@ -36,6 +36,7 @@ type bench struct {
 	roots         []string
 	config        []string // TOML lines of the daemon, after the usual ones
 	tables        string   // TOML tables of the daemon
+	environ       []string // of the daemon, besides
 	owner         operator
 }
 
@@ -171,7 +172,7 @@ func (b *bench) startDaemon(env ...string) {
 	if _, err := os.Stat(b.toml()); err != nil {
 		b.configure()
 	}
-	b.daemon = start(b.t, "daemon", b.env(env...), program("farhandd"), "run", "--config", b.toml())
+	b.daemon = start(b.t, "daemon", b.env(append(env, b.environ...)...), program("farhandd"), "run", "--config", b.toml())
 }
 
 // pair starts the daemon and lets it in by the code that it shows.
@@ -297,6 +298,12 @@ func (o operator) run(args ...string) result {
 func (o operator) feed(stdin string, args ...string) result {
 	o.b.t.Helper()
 	return runProgram(o.b.t, o.b.env(o.env...), stdin, o.b.here(), append([]string{program("farhand")}, args...)...)
+}
+
+// start runs a command that goes on.
+func (o operator) start(args ...string) *process {
+	o.b.t.Helper()
+	return start(o.b.t, "farhand "+args[0], o.b.env(o.env...), append([]string{program("farhand")}, args...)...)
 }
 
 // must is what a command prints that has to succeed.

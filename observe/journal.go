@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"math"
 	"os"
@@ -21,7 +22,7 @@ import (
 
 // Journal reads the machine's journal. Its methods are safe for concurrent use.
 type Journal struct {
-	Root    string // of /var/log and /run/log, only looked at to say what is wrong; "/" if empty
+	Root    string // of /var/log and /run/log, looked at only if nothing comes; "/" if empty
 	Program string // journalctl, or the path of it
 	Path    string // PATH to look for it
 }
@@ -96,9 +97,6 @@ func (j Journal) Open(ctx context.Context, r wire.LogsRequest) (*Reader, error) 
 	if err != nil {
 		return nil, err
 	}
-	if err := j.readable(); err != nil {
-		return nil, err
-	}
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Env = []string{"PATH=" + j.Path, "LC_ALL=C"} // nothing of the daemon's own
 	cmd.Dir, cmd.WaitDelay = "/", killWait
@@ -106,14 +104,36 @@ func (j Journal) Open(ctx context.Context, r wire.LogsRequest) (*Reader, error) 
 	if err != nil {
 		return nil, fmt.Errorf("read the journal: %w", err)
 	}
-	rd := &Reader{cmd: cmd, quit: context.AfterFunc(ctx, func() { out.Close() })} // a child of its own may hold the other end
+	rd := &Reader{cmd: cmd, out: out, quit: context.AfterFunc(ctx, func() { out.Close() })} // a child of its own may hold the other end
 	cmd.Stderr = &rd.complaint
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("read the journal: %w", err)
 	}
 	rd.lines = bufio.NewReaderSize(out, 32<<10)
+	rd.first = make(chan struct{})
+	go func() {
+		defer close(rd.first)
+		_, _ = rd.lines.Peek(1) // what it fails with comes again
+	}()
+	quiet := time.NewTimer(firstWait)
+	defer quiet.Stop()
+	select {
+	case <-rd.first:
+		if rd.lines.Buffered() > 0 {
+			return rd, nil
+		}
+	case <-quiet.C:
+	}
+	// journalctl says nothing where there is no journal, or none that it may read.
+	if err := j.readable(); err != nil {
+		rd.Close()
+		return nil, err
+	}
 	return rd, nil
 }
+
+// firstWait is how long the first entry may take until it is asked why none comes.
+const firstWait = 300 * time.Millisecond
 
 // find is the program's path.
 func (j Journal) find() (string, error) {
@@ -130,8 +150,7 @@ func (j Journal) find() (string, error) {
 		With("dependency", j.Program).With("hint", "its logs may be files: look in /var/log with a root that has it, or with a command")
 }
 
-// readable says whether there is a journal of the system that may be read:
-// journalctl without rights shows nothing and says that all is well.
+// readable says whether there is a journal of the system that may be read.
 func (j Journal) readable() error {
 	root := j.Root
 	if root == "" {
@@ -162,8 +181,10 @@ func (j Journal) readable() error {
 // Reader is one reading of the journal. One goroutine uses it.
 type Reader struct {
 	cmd       *exec.Cmd
+	out       io.Closer
 	lines     *bufio.Reader
-	quit      func() bool
+	quit      func() bool   // forgets that the pipe is to be closed with the context
+	first     chan struct{} // closed with the first bytes, or the end
 	complaint head
 }
 
@@ -173,6 +194,7 @@ var errTooLong = errors.New("entry is too long")
 // Next waits for the next entry. lost says how many came before it that can't
 // be had: they were too long, or no entries at all. At the end it is io.EOF.
 func (r *Reader) Next() (rec wire.LogRecord, lost int64, err error) {
+	<-r.first
 	for {
 		line, err := r.line()
 		switch {
@@ -221,12 +243,14 @@ func (r *Reader) line() ([]byte, error) {
 // Close ends the reading before its time.
 func (r *Reader) Close() {
 	_ = r.cmd.Cancel() // fails if it is over
-	_ = r.Wait()       // it was killed
+	r.out.Close()
+	_ = r.Wait() // it was killed
 }
 
 // Wait waits for the end of the program, after Next's io.EOF, and says why it
 // failed.
 func (r *Reader) Wait() error {
+	<-r.first
 	err := r.cmd.Wait()
 	r.quit()
 	if err == nil {

@@ -56,6 +56,7 @@ func (r *Result) daemon(in Input) {
 		list("allow", families)
 	}
 	fmt.Fprintf(&b, "\n[llm]\nenabled = %t\n", f.Capabilities != nil && offers(f, wire.LocalLLM))
+	fmt.Fprintf(&b, "\n[observe]\nenabled = %t\n", offers(f, wire.Observe))
 	r.add(File{Path: ConfigFile, Data: []byte(b.String()), Mode: 0o640, Group: FarhandID})
 }
 

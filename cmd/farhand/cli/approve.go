@@ -25,9 +25,9 @@ func (a *app) approve() *cobra.Command {
 		Long: `approve shows which machine asks with a code and, once you have compared the code
 with the one that the machine itself shows, lets it in.
 
-Without --allow it gets what it asks for, except the shell: whoever may run commands
-may do everything that the daemon on that machine may. On a terminal approve asks
-first; --yes doesn't.`,
+Without --allow it gets what it asks for, except the shell (whoever may run commands
+may do everything that the daemon on that machine may) and observe (its logs). On a
+terminal approve asks first; --yes doesn't.`,
 		Example: `  farhand approve BCDF-GHJK
   farhand approve BCDF-GHJK --name bench --allow files,shell,hardware_serial
   farhand approve BCDF-GHJK --device 'serial:*' --root /data/work
@@ -41,7 +41,7 @@ first; --yes doesn't.`,
 	flags.BoolVarP(&f.yes, "yes", "y", false, "don't ask")
 	flags.BoolVar(&f.deny, "deny", false, "turn the machine away")
 	flags.StringVar(&f.name, "name", "", "your name for the machine (default: its own)")
-	flags.StringSliceVar(&f.allow, "allow", nil, "allow these `CAPABILITIES`, separated by commas (default: what it asks for, without shell)")
+	flags.StringSliceVar(&f.allow, "allow", nil, "allow these `CAPABILITIES`, separated by commas (default: what it asks for, without shell and observe)")
 	flags.StringArrayVar(&f.device, "device", nil, "allow only devices whose id fits this `PATTERN`, of them only ;lines=… and ;ops=… if given (see grants); may be repeated")
 	flags.StringArrayVar(&f.roots, "root", nil, "allow only this `DIRECTORY` and what is below it; may be repeated")
 	for _, other := range []string{"allow", "device", "root", "name"} {

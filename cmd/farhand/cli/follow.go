@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -27,6 +28,9 @@ type watching struct {
 	lost   func(from, to int64)
 	// task is what ends by itself and isn't done before: an interrupt fails it.
 	task bool
+	// ungranted is the code of a stream that ends because it is no longer allowed;
+	// empty: HARDWARE_NOT_GRANTED.
+	ungranted wire.Code
 }
 
 // untilFlags are the flags that end a watch.
@@ -134,7 +138,7 @@ func (a *app) pump(ctx context.Context, st *client.Stream, w watching) error {
 			if dirty && w.redraw != nil {
 				w.redraw()
 			}
-			return ended(*c.End)
+			return ended(*c.End, w.ungranted)
 		}
 	}
 }
@@ -227,7 +231,7 @@ func (a *app) line(v any) error {
 
 // ended is the end of a stream as an error; nil if somebody of this login wanted
 // it.
-func ended(end wire.StreamEnd) error {
+func ended(end wire.StreamEnd, ungranted wire.Code) error {
 	code := wire.HardwareTransferFailed
 	why := "the device stopped answering"
 	switch end.Reason {
@@ -236,7 +240,7 @@ func ended(end wire.StreamEnd) error {
 	case "device_gone":
 		code, why = wire.DeviceGone, "the device was unplugged"
 	case "grant_revoked":
-		code, why = wire.HardwareNotGranted, "it is no longer allowed"
+		code, why = cmp.Or(ungranted, wire.HardwareNotGranted), "it is no longer allowed"
 	case "session_ended":
 		code, why = wire.SessionNotFound, "the session has ended"
 	case "daemon_stopping":

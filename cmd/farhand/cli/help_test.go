@@ -36,7 +36,7 @@ func TestExamplesOfHelp(t *testing.T) {
 			}})
 		return code, out.String()
 	}
-	verbs := [][]string{{"devices"}, {"release"}, {"grants"}}
+	verbs := [][]string{{"devices"}, {"release"}, {"grants"}, {"logs"}, {"top"}}
 	for _, group := range []string{"gpio", "i2c", "spi", "usb", "print", "serial"} {
 		_, help := run(group, "--help")
 		_, list, _ := strings.Cut(help, "Available Commands:\n")

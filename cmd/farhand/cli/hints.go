@@ -156,6 +156,9 @@ func ceilingHint(ceiling, capability string) string {
 		if capability == string(wire.Shell) {
 			return "the machine's own configuration turns the shell on: shell.enabled = true"
 		}
+		if capability == string(wire.Observe) {
+			return "the machine's own configuration turns it off, or its daemon is older: observe.enabled = true"
+		}
 		return "the machine's own configuration does not allow " + capability
 	case "approval":
 		return "its owner allows it with farhand grants MACHINE --add " + capability
