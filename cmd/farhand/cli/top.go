@@ -110,7 +110,9 @@ func (a *app) watchTop(ctx context.Context, s *client.Session, every time.Durati
 // topTable shows everything that a machine tells, a line each.
 func (a *app) topTable(t wire.Top) table {
 	var out table
-	row := func(what, value string, paint func(string) string) { out.add(cell{what, a.style.out.dim}, cell{value, paint}) }
+	row := func(what, value string, paint func(string) string) {
+		out.add(cell{what, a.style.out.dim}, cell{value, paint})
+	}
 	if t.Uptime != nil {
 		row("up", span(time.Duration(*t.Uptime*float64(time.Second))), nil)
 	}
