@@ -29,9 +29,11 @@ type connection struct {
 
 // waiter waits for an answer. The reader first calls arrived, if set, before it
 // reads on: what belongs to the answer and comes after it then finds its place.
+// Frames of a request that come before its answer go to chunk, if set.
 type waiter struct {
 	answer  chan wire.Envelope
 	arrived func(*connection, wire.Envelope)
+	chunk   func(wire.Envelope)
 }
 
 // dial opens the operator WebSocket.
@@ -93,13 +95,18 @@ func (c *connection) read() {
 			c.streams.take(env)
 			continue
 		}
-		if !terminal(env.Type) {
-			continue
-		}
 		c.mu.Lock()
 		w := c.waiting[env.ID]
-		delete(c.waiting, env.ID)
+		if terminal(env.Type) {
+			delete(c.waiting, env.ID)
+		}
 		c.mu.Unlock()
+		if !terminal(env.Type) {
+			if w.chunk != nil && env.Type == wire.TLocalLLMCompletionChunk {
+				w.chunk(env)
+			}
+			continue
+		}
 		if w.answer != nil {
 			if w.arrived != nil {
 				w.arrived(c, env)
@@ -120,10 +127,11 @@ func terminal(t wire.Type) bool {
 }
 
 // roundTrip sends a message and waits for the answer with its id.
-func (c *connection) roundTrip(ctx context.Context, m wire.Message, limit time.Duration, arrived func(*connection, wire.Envelope)) (wire.Envelope, error) {
+func (c *connection) roundTrip(ctx context.Context, m wire.Message, limit time.Duration, w waiter) (wire.Envelope, error) {
 	answer := make(chan wire.Envelope, 1)
+	w.answer = answer
 	c.mu.Lock()
-	c.waiting[m.ID] = waiter{answer, arrived}
+	c.waiting[m.ID] = w
 	c.mu.Unlock()
 	var begun atomic.Bool // it has begun to leave
 	c.send(ctx, m, &begun)

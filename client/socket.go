@@ -74,6 +74,9 @@ type request struct {
 	// arrived is called by the reader with an answer of the right type before it
 	// reads on; may be nil. It must not wait.
 	arrived func(*connection, []byte)
+	// chunk is called by the reader with every frame before the answer; may be
+	// nil. It must not wait. The backstop counts for all of them together.
+	chunk func([]byte)
 }
 
 // do sends r and waits for its answer, whose payload is returned. It repeats r
@@ -124,15 +127,18 @@ func (s *socket) once(ctx context.Context, r request) ([]byte, error) {
 			m.Payload = counted{bulk, r.sending}
 		}
 	}
-	var arrived func(*connection, wire.Envelope)
+	var w waiter
+	if r.chunk != nil {
+		w.chunk = func(env wire.Envelope) { r.chunk(env.Payload) }
+	}
 	if r.arrived != nil {
-		arrived = func(c *connection, env wire.Envelope) {
+		w.arrived = func(c *connection, env wire.Envelope) {
 			if env.Type == r.method.Response {
 				r.arrived(c, env.Payload)
 			}
 		}
 	}
-	env, err := conn.roundTrip(ctx, m, r.timeout+backstop, arrived)
+	env, err := conn.roundTrip(ctx, m, r.timeout+backstop, w)
 	if errors.Is(err, errNoAnswer) {
 		code := wire.OpUnconfirmed
 		if r.method.Repeatable {

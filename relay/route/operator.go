@@ -237,10 +237,12 @@ func (op *operator) route(env wire.Envelope, frame *frameBuf) (*request, *lane, 
 		return nil, nil, refused
 	}
 	switch env.Type {
-	case wire.THardwareOp, wire.THardwareListRequest, wire.TStreamAttach, wire.TTerminalOpen, wire.TTerminalAttach:
+	case wire.THardwareOp, wire.THardwareListRequest, wire.TStreamAttach, wire.TTerminalOpen, wire.TTerminalAttach, wire.TLLMPull:
 		op.mayStream()
 	case wire.TExecuteCommand:
 		r.timeout = op.srv.commandTimeout(env.Payload)
+	case wire.TLLMEmbed:
+		r.timeout = op.srv.timing.streamSilence
 	case wire.TLocalLLMCompletion:
 		r.timeout = op.srv.timing.streamSilence
 		r.chunk = func(chunk wire.Envelope, buf *frameBuf) { op.forward(env, chunk, buf) }

@@ -114,7 +114,14 @@ farhand ls :/etc.`,
 			root.AddCommand(c)
 		}
 	}
-	add("use", a.machines(), a.devices(), a.exec(), a.ls(), a.stat(), a.cat(), a.put(), a.get(), a.rm(), a.mv(), a.serial(), a.gpio(), a.i2c(), a.spi(), a.usb(), a.print(), a.release(), a.logs(), a.top())
+	add("use",
+		a.machines(), a.devices(),
+		a.exec(),
+		a.ls(), a.stat(), a.cat(), a.put(), a.get(), a.rm(), a.mv(),
+		a.serial(), a.gpio(), a.i2c(), a.spi(), a.usb(), a.print(), a.release(),
+		a.llm(),
+		a.logs(), a.top(),
+	)
 	add("manage", a.approve(), a.grants(), a.flash(), a.claim(), a.token(), a.sessions(), a.revoke(), a.audit())
 	add("account", a.login(), a.logout(), a.whoami())
 	root.AddCommand(a.version(), exitCodes())

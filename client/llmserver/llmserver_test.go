@@ -1,0 +1,229 @@
+package llmserver
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"farhand/wire"
+)
+
+// board is a machine whose model says what it is told to.
+type board struct {
+	chunks []wire.LocalLLMChunk
+	answer wire.LocalLLMResponse
+	err    error
+	asked  wire.LocalLLMCompletion
+	gone   chan struct{} // closed when a completion was given up; nil: none waits
+}
+
+func (b *board) Complete(ctx context.Context, req wire.LocalLLMCompletion, piece func(wire.LocalLLMChunk) error) (wire.LocalLLMResponse, error) {
+	b.asked = req
+	for _, c := range b.chunks {
+		if piece == nil {
+			break
+		}
+		if err := piece(c); err != nil {
+			return wire.LocalLLMResponse{}, err
+		}
+	}
+	if b.gone != nil {
+		<-ctx.Done()
+		close(b.gone)
+		return wire.LocalLLMResponse{}, ctx.Err()
+	}
+	return b.answer, b.err
+}
+
+func (b *board) LLM(context.Context) (wire.LLMStatus, error) {
+	return wire.LLMStatus{Kind: "ollama", Models: []wire.LLMModel{{Name: "tiny:1b", Modified: 1712340000}}}, b.err
+}
+
+func (b *board) Embed(_ context.Context, r wire.LLMEmbed) (wire.LLMEmbeddings, error) {
+	three := 3
+	out := wire.LLMEmbeddings{Tokens: &three}
+	for range r.Input {
+		out.Embeddings = append(out.Embeddings, []float32{1, -0.5})
+	}
+	return out, b.err
+}
+
+func start(t *testing.T, b *board) string {
+	t.Helper()
+	server := httptest.NewServer(Handler(b))
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+func post(t *testing.T, url, body string) (int, string) {
+	t.Helper()
+	resp, err := http.Post(url, "application/json", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(text)
+}
+
+func said(content string) wire.LocalLLMResponse {
+	four, two, six := 4, 2, 6
+	return wire.LocalLLMResponse{Content: content, FinishReason: "stop", Tokens: wire.LLMTokens{Prompt: &four, Completion: &two, Total: &six}}
+}
+
+func TestWhole(t *testing.T) {
+	b := &board{answer: said("Hello")}
+	status, text := post(t, start(t, b)+"/v1/chat/completions",
+		`{"model":"tiny:1b","messages":[{"role":"developer","content":"Be brief."},{"role":"user","content":[{"type":"text","text":"Hi"}]}],"max_tokens":5,"temperature":0.5}`)
+	var got completion
+	if err := json.Unmarshal([]byte(text), &got); err != nil || status != 200 {
+		t.Fatalf("%d %s %v", status, text, err)
+	}
+	if got.Object != "chat.completion" || got.Choices[0].Message.Content != "Hello" || *got.Choices[0].FinishReason != "stop" || *got.Usage != (usage{4, 2, 6}) {
+		t.Errorf("%s", text)
+	}
+	if m := b.asked.Messages; len(m) != 2 || m[0].Role != "system" || m[1].Content != "Hi" || *b.asked.MaxTokens != 5 || *b.asked.Temperature != 0.5 || !b.asked.Wait || b.asked.Think != nil {
+		t.Errorf("asked %+v", b.asked)
+	}
+}
+
+func TestStream(t *testing.T) {
+	stop := "stop"
+	b := &board{
+		chunks: []wire.LocalLLMChunk{{Waiting: 1}, {Thinking: "hm"}, {Delta: "Hel"}, {Delta: "lo"}, {FinishReason: &stop}},
+		answer: said("Hello"),
+	}
+	status, text := post(t, start(t, b)+"/v1/chat/completions",
+		`{"model":"tiny:1b","messages":[{"role":"user","content":"Hi"}],"stream":true,"stream_options":{"include_usage":true},"reasoning_effort":"low"}`)
+	if status != 200 || !*b.asked.Think {
+		t.Fatalf("%d, asked %+v", status, b.asked)
+	}
+	var content, thoughts, last string
+	var counted *usage
+	events := strings.Split(strings.TrimSuffix(text, "\n\n"), "\n\n")
+	for _, e := range events {
+		last = strings.TrimPrefix(e, "data: ")
+		var c completion
+		if json.Unmarshal([]byte(last), &c) != nil {
+			continue
+		}
+		counted = c.Usage
+		for _, choice := range c.Choices {
+			content += choice.Delta.Content
+			thoughts += choice.Delta.Reasoning
+		}
+	}
+	if content != "Hello" || thoughts != "hm" || last != "[DONE]" || counted == nil || counted.Total != 6 || !strings.Contains(events[0], `"role":"assistant"`) {
+		t.Errorf("%q thinking %q, %+v, last %q:\n%s", content, thoughts, counted, last, text)
+	}
+}
+
+func TestErrors(t *testing.T) {
+	ask := `{"model":"tiny:1b","messages":[{"role":"user","content":"Hi"}]%s}`
+	for name, c := range map[string]struct {
+		err    error
+		body   string
+		status int
+		want   string
+	}{
+		"no such model": {wire.Errorf(wire.ModelNotAvailable, "no"), fmt.Sprintf(ask, ""), 404, "MODEL_NOT_AVAILABLE"},
+		"busy":          {wire.Errorf(wire.LocalLLMBusy, "no"), fmt.Sprintf(ask, `,"stream":true`), 429, "LOCAL_LLM_BUSY"},
+		"failed":        {wire.Errorf(wire.LocalLLMFailed, "no"), fmt.Sprintf(ask, ""), 502, "LOCAL_LLM_FAILED"},
+		"not allowed":   {wire.Errorf(wire.CapabilityNotGranted, "no"), fmt.Sprintf(ask, ""), 403, "CAPABILITY_NOT_GRANTED"},
+		"nonsense":      {wire.Errorf(wire.InternalError, "no").With("reason", "invalid_model"), fmt.Sprintf(ask, ""), 400, "invalid_request_error"},
+		"not JSON":      {nil, `{`, 400, "can't be read"},
+		"an image":      {nil, `{"messages":[{"role":"user","content":[{"type":"image_url"}]}]}`, 400, "image_url"},
+		"tools":         {nil, fmt.Sprintf(ask, `,"tools":[{}]`), 400, "tools"},
+		"two answers":   {nil, fmt.Sprintf(ask, `,"n":2`), 400, "n must be 1"},
+		"too much":      {nil, `"` + strings.Repeat("x", maxRequest), 413, "bytes"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			status, text := post(t, start(t, &board{err: c.err})+"/v1/chat/completions", c.body)
+			if status != c.status || !strings.Contains(text, c.want) {
+				t.Errorf("%d %s", status, text)
+			}
+		})
+	}
+	t.Run("in the middle", func(t *testing.T) {
+		b := &board{chunks: []wire.LocalLLMChunk{{Delta: "Hel"}}, err: wire.Errorf(wire.LocalLLMFailed, "the board went dark")}
+		status, text := post(t, start(t, b)+"/v1/chat/completions", fmt.Sprintf(ask, `,"stream":true`))
+		if status != 200 || !strings.Contains(text, "the board went dark") || strings.Contains(text, "[DONE]") {
+			t.Errorf("%d %s", status, text)
+		}
+	})
+}
+
+// Who hangs up stops the machine.
+func TestHangUp(t *testing.T) {
+	b := &board{chunks: []wire.LocalLLMChunk{{Delta: "Hel"}}, gone: make(chan struct{})}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, "POST", start(t, b)+"/v1/chat/completions",
+		strings.NewReader(`{"model":"m","stream":true,"messages":[{"role":"user","content":"Hi"}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	cancel()
+	<-b.gone
+}
+
+func TestModelsAndEmbeddings(t *testing.T) {
+	url := start(t, &board{})
+	for path, want := range map[string]string{"/v1/models": `"id":"tiny:1b"`, "/v1/models/tiny:1b": `"object":"model"`, "/v1/models/none": "model_not_found"} {
+		resp, err := http.Get(url + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, _ := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if !strings.Contains(string(text), want) {
+			t.Errorf("%s gives %s", path, text)
+		}
+	}
+	if _, text := post(t, url+"/v1/embeddings", `{"model":"m","input":["a","b"]}`); !strings.Contains(text, `"index":1`) || !strings.Contains(text, `[1,-0.5]`) || !strings.Contains(text, `"total_tokens":3`) {
+		t.Error(text)
+	}
+	if _, text := post(t, url+"/v1/embeddings", `{"model":"m","input":"a","encoding_format":"base64"}`); !strings.Contains(text, `"AACAPwAAAL8="`) {
+		t.Error(text)
+	}
+	if status, _ := post(t, url+"/v1/embeddings", `{"model":"m","input":7}`); status != 400 {
+		t.Error(status)
+	}
+}
+
+// A page in a browser must not reach the model, by a name of its own or openly.
+func TestWebPagesAreRefused(t *testing.T) {
+	url := start(t, &board{})
+	for _, change := range []func(*http.Request){
+		func(r *http.Request) { r.Host = "evil.test:80" },
+		func(r *http.Request) { r.Header.Set("Origin", "https://evil.test") },
+		func(r *http.Request) { r.Header.Set("Origin", "null") },
+	} {
+		r, err := http.NewRequestWithContext(t.Context(), "GET", url+"/v1/models", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		change(r)
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusForbidden {
+			t.Errorf("host %q, origin %q: %d", r.Host, r.Header.Get("Origin"), resp.StatusCode)
+		}
+	}
+}
