@@ -211,12 +211,12 @@ func (a *app) showPull(ctx context.Context, st *client.Stream, model string) err
 		}
 		return show(p)
 	}
-	if err := a.follow(ctx, st, watching{task: true, record: take}); err != nil {
-		return err
-	}
+	err := a.follow(ctx, st, watching{task: true, record: take})
 	switch {
-	case failure != nil:
+	case failure != nil: // says more than that the stream has failed
 		return failure
+	case err != nil:
+		return err
 	case !done:
 		return wire.Errorf(wire.LocalLLMFailed, "the pull was ended before the model was complete; the next one goes on from there").With("reason", "truncated")
 	}
