@@ -7,8 +7,9 @@
 // shows none without imager.devices, and choosing one is the first step), and an
 // absolute URL (src/imagewriter.cpp resolves none against the manifest's). An
 // interface can be switched on if both the board and the image are said to be
-// capable of it. Imager 1 knows no init_format "rpi-preseed" and writes its
-// firstrun.sh instead, which the image understands, too.
+// capable of it. Imager knows the init_format "rpi-preseed" since 2.0.11 and leaves
+// images of one that it doesn't know out (src/oslistparser.cpp); Imager 1 writes
+// its firstrun.sh instead, which the image understands, too.
 package imager
 
 import (
