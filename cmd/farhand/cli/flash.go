@@ -188,7 +188,7 @@ func (a *app) dropClaim(ctx context.Context, l login, id string) {
 // tellFlashed says what happens next.
 func (a *app) tellFlashed(path string, done flash.Result, s preseed.Settings, claim client.IssuedClaim) {
 	a.printf("%s holds the image: %d MB written and read back.\n", path, done.Written/1e6)
-	a.printf("\nPut the card into the machine and switch it on. It starts twice the first time, and needs no screen.\n")
+	a.printf("\nPut the card into the machine and switch it on. It needs no screen.\n")
 	name := s.Hostname
 	if name == "" {
 		name = "farhand- and the end of its serial number"
@@ -204,6 +204,9 @@ func (a *app) tellFlashed(path string, done flash.Result, s preseed.Settings, cl
 		a.printf("  It pairs with %s by itself, by a key that is good once; %s: farhand machines\n", s.Farhand.Relay, a.ending(claim.ExpiresAt))
 	} else {
 		a.printf("  It shows a code, on a screen, the serial console and in PAIR.TXT on the card: farhand approve CODE\n")
+	}
+	if len(s.Farhand.Buses) > 0 {
+		a.printf("  It starts twice the first time, since its firmware reads which buses are on before the system does\n")
 	}
 	if !s.Farhand.Shell {
 		a.printf("  Commands are off (--shell turns them on)\n")
