@@ -24,6 +24,7 @@ const (
 	OpPairingStarted  = "PAIRING_STARTED"          //
 	OpPaired          = "PAIRED"                   //
 	OpStreamEnd       = "STREAM_END"               // stream, device, op, reason, bytes_sent
+	OpTerminalEnd     = "TERMINAL_END"             // terminal, reason, bytes_written, bytes_typed
 	OpGrantsChanged   = "GRANTS_CHANGED"           //
 	OpRotated         = "AUDIT_ROTATED"            // previous_file, previous_seq, previous_hmac
 	OpRecovered       = "AUDIT_RECOVERED"          // what a crash left was set aside: torn_bytes, saved_as

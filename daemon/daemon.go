@@ -156,6 +156,9 @@ func (d *daemon) farewell() {
 			d.log.Warn("leases not all given back", "error", err)
 		}
 	}
+	if d.terminals != nil {
+		d.terminals.Leave()
+	}
 	d.streams.EndWhere(stream.ReasonStopping, func(stream.Info) bool { return true })
 	d.streams.Drain(ctx)
 }
@@ -295,7 +298,7 @@ func (d *daemon) shimConfig() shim.Config {
 		Hello:       d.hello,
 		Open:        d.openSession,
 		Control:     d.controlMethods(),
-		Bindings:    d.grants,
+		Bindings:    bindings{d.grants, d.services},
 		Audit:       d.audit,
 		Ceiling:     d.ceiling,
 		Roots:       d.config.Roots,
@@ -347,6 +350,7 @@ func (d *daemon) serve(ctx context.Context) error {
 	d.endRun = nil
 	d.mu.Unlock()
 	if ctx.Err() == nil && context.Cause(run) == errNewLogin {
+		d.endTerminals("", stream.ReasonSessionEnded)
 		return nil
 	}
 	return d.after(ctx, err)
@@ -386,6 +390,7 @@ func (d *daemon) dropLogin(ctx context.Context) error {
 			d.log.Warn("leases not all given back", "error", err)
 		}
 	}
+	d.endTerminals("", stream.ReasonGrantRevoked)
 	if err := d.source.Drop(); err != nil {
 		return fmt.Errorf("drop the revoked login: %w", err)
 	}

@@ -57,12 +57,8 @@ func (d *services) openFamilies(ctx context.Context, o Options) ([]device.Family
 // openLines is the service of GPIO lines. Outputs that an earlier life has left
 // are as their on_release says before it returns.
 func (d *services) openLines(ctx context.Context, o Options) (*gpio.Service, error) {
-	restored, err := systemd.Restored(func(name string) string { return getenv(o.Environ, name) })
-	if err != nil {
-		d.log.Warn("descriptors of the service manager", "error", err)
-	}
 	s := gpio.NewService(gpio.ServiceOptions{
-		Ledger: d.openLedger(o, "gpio.json"), Store: store(o), Restored: restored, Actuators: o.Config.Actuators, Log: o.Log,
+		Ledger: d.openLedger(o, "gpio.json"), Store: store(o), Restored: d.restored, Actuators: o.Config.Actuators, Log: o.Log,
 	})
 	d.closers = append(d.closers, s)
 	d.recoverLines(ctx, s)

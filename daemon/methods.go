@@ -39,6 +39,9 @@ func (d *services) openSession(_ context.Context, s *shim.Session) (shim.Table, 
 	}
 	x := &session{Session: s, d: d, root: root}
 	x.forget = s.OnPolicy(x.endForbidden)
+	if d.terminals != nil {
+		d.terminals.Hold(s.ID(), s.Hold)
+	}
 	if d.leases != nil {
 		d.live.add(s.ID(), x)
 		x.handles = shim.NewHandles(s, handled{x})
@@ -50,6 +53,9 @@ func (d *services) openSession(_ context.Context, s *shim.Session) (shim.Table, 
 // allows.
 func (s *session) endForbidden(p *grant.Policy) {
 	defer s.d.endForbiddenStreams(s.ID(), p)
+	if p.Capability(wire.Shell) != nil || p.Root(s.Root()) != nil {
+		s.d.endTerminals(s.ID(), stream.ReasonGrantRevoked)
+	}
 	if s.d.leases == nil {
 		return
 	}
@@ -75,6 +81,9 @@ func family(id string) wire.Capability {
 // Close ends what the session holds.
 func (s *session) Close() error {
 	s.forget()
+	if !s.Stopping() { // terminals outlive a connection to the platform, but not their session
+		s.d.endTerminals(s.ID(), stream.ReasonSessionEnded)
+	}
 	err := s.root.Close()
 	if s.d.leases != nil {
 		err = errors.Join(err, s.handles.Close())
@@ -114,6 +123,7 @@ func (s *session) methods() shim.Table {
 		t[wire.TLogsRequest] = shim.Method{Handle: shim.Unary(s.logs)}
 	}
 	maps.Copy(t, s.d.streamMethods())
+	maps.Copy(t, s.terminalMethods())
 	if s.handles != nil {
 		maps.Copy(t, s.handles.Methods())
 	}

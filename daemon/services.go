@@ -27,6 +27,8 @@ import (
 	"farhand/shell"
 	"farhand/shell/helper"
 	"farhand/stream"
+	"farhand/systemd"
+	"farhand/terminal"
 	"farhand/wire"
 )
 
@@ -48,6 +50,8 @@ type services struct {
 	leases    *device.Leases     // nil: hardware is off
 	dispatch  *device.Dispatcher // nil: hardware is off
 	streams   *stream.Hub
+	terminals *terminal.Service   // nil: shell is off
+	restored  map[string]*os.File // what the service manager kept
 	hotplug   hotplug
 	pulls     pulls
 	observe   *observe.Service // nil: off
@@ -92,8 +96,11 @@ func open(ctx context.Context, o Options) (_ *services, err error) {
 		return nil, err
 	}
 	d.closers = append(d.closers, lock)
+	if d.restored, err = systemd.Restored(func(name string) string { return getenv(o.Environ, name) }); err != nil {
+		d.log.Warn("descriptors of the service manager", "error", err)
+	}
 	for _, step := range []func(context.Context, Options) error{
-		d.openIdentity, d.openAudit, d.openRoots, d.openGrants, d.openShell, d.openStreams, d.openHardware, d.openLLM, d.openObserve,
+		d.openIdentity, d.openAudit, d.openRoots, d.openGrants, d.openShell, d.openStreams, d.openTerminals, d.openHardware, d.openLLM, d.openObserve,
 	} {
 		if err := step(ctx, o); err != nil {
 			return nil, errors.Join(err, d.recordFailedStart(err))
@@ -274,7 +281,7 @@ func (d *services) openLLM(_ context.Context, o Options) error {
 func (d *services) capabilities() wire.Capabilities {
 	caps := wire.Capabilities{wire.Files, wire.Grants, wire.AuditAnchor, wire.MachineFactsCapability, wire.Streams}
 	if d.shell != nil {
-		caps = append(caps, wire.Shell)
+		caps = append(caps, wire.Shell, wire.Terminal)
 	}
 	if d.llm != nil {
 		caps = append(caps, wire.LocalLLM, wire.LocalLLMExtended, wire.LLMManage)

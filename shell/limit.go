@@ -32,6 +32,23 @@ func (l *limiter) acquire() error {
 		return wire.Errorf(wire.ShimOverloaded, "%d commands are running already", l.running).
 			With("max_concurrent", l.maxConcurrent)
 	}
+	if err := l.count(); err != nil {
+		return err
+	}
+	l.running++
+	return nil
+}
+
+// admit is acquire for what doesn't count among those that run.
+func (l *limiter) admit() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.count()
+}
+
+// count counts one that is started now, if there were not too many of late.
+// Called with mu.
+func (l *limiter) count() error {
 	now := time.Now()
 	if oldest := l.started[l.next]; !oldest.IsZero() {
 		if wait := window - now.Sub(oldest); wait > 0 {
@@ -42,7 +59,6 @@ func (l *limiter) acquire() error {
 	}
 	l.started[l.next] = now
 	l.next = (l.next + 1) % len(l.started)
-	l.running++
 	return nil
 }
 

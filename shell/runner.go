@@ -71,6 +71,17 @@ type Process interface {
 	Reap() (Status, error)
 }
 
+// Portable is a Process that another process of ours can go on with, since it
+// isn't our child: what stands for it is a descriptor.
+type Portable interface {
+	Process
+	// Descriptor does something with it.
+	Descriptor(do func(fd uintptr) error) error
+	// Leave lets go of the program, which goes on as long as somebody has a copy of
+	// the descriptor. Nothing else is called then.
+	Leave()
+}
+
 // The errors of a Runner beside those of package fs.
 var (
 	// ErrDirGone says that the working directory no longer exists.

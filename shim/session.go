@@ -19,6 +19,7 @@ type Session struct {
 	binding wire.SessionBinding
 
 	shim     *Shim
+	parent   context.Context // of all sessions
 	endpoint *endpoint
 	ctx      context.Context
 	cancel   context.CancelCauseFunc
@@ -78,6 +79,10 @@ func (s *Session) view() view {
 	}
 	return view{nil, s.shim.cfg.Limits, s.shim.cfg.policy(wire.GrantSet{})}
 }
+
+// Stopping says whether all sessions end, since the connection does, and not this
+// one alone.
+func (s *Session) Stopping() bool { return s.parent.Err() != nil }
 
 // Hold keeps the session from being reaped as idle until release is called,
 // once or more often: for leases, streams and transfers.
@@ -162,7 +167,7 @@ func (s *Session) idle() time.Duration {
 // newSession opens the services of a session. Nothing connects before start.
 func (s *Shim) newSession(parent context.Context, b wire.SessionBinding) (*Session, error) {
 	session := &Session{
-		binding: b, shim: s,
+		binding: b, shim: s, parent: parent,
 		done: make(chan struct{}), born: time.Now(), touched: time.Now(), watchers: make(map[*func(*grant.Policy)]struct{}),
 		detached: make(map[*func()]struct{}),
 	}

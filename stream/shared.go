@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"io"
+	"math"
 	"slices"
+	"time"
 )
 
 // Shared is one sequence of bytes that several receivers have, each by a stream
@@ -50,10 +52,17 @@ func (x *Shared) View(o Options, from int64) (*Stream, error) {
 	return v, nil
 }
 
+// stalls is how long a receiver may hold up the others without a sign that it
+// goes on.
+const stalls = 5 * time.Second
+
 // Room waits, as that of a Stream, until n bytes more push nothing out of the
-// ring that the receiver who is furthest may still ask for. Without a receiver
-// there is always room.
+// ring that a receiver may still ask for. Receivers who took nothing for 5 s while
+// they were waited for don't count any more, until they do, unless none is left:
+// then the furthest of them counts. Without a receiver there is always room.
 func (x *Shared) Room(ctx context.Context, n int) error {
+	var late *time.Timer
+	var begun time.Time
 	for {
 		x.s.mu.Lock()
 		ok := x.room(n)
@@ -61,8 +70,18 @@ func (x *Shared) Room(ctx context.Context, n int) error {
 		if ok {
 			return nil
 		}
+		if late == nil {
+			late, begun = time.NewTimer(stalls), time.Now()
+			defer late.Stop()
+		}
 		select {
 		case <-x.s.source.room:
+		case <-late.C:
+			x.s.mu.Lock()
+			x.stalled(n, begun)
+			x.s.mu.Unlock()
+			begun = time.Now()
+			late.Reset(stalls)
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -71,13 +90,34 @@ func (x *Shared) Room(ctx context.Context, n int) error {
 
 // room is called with mu.
 func (x *Shared) room(n int) bool {
-	had, views := int64(0), false
+	furthest, last, views, going := int64(0), int64(math.MaxInt64), false, false
 	for _, v := range x.s.streams {
-		if v.kind == view {
-			had, views = max(had, v.had), true
+		if v.kind != view {
+			continue
+		}
+		views, furthest = true, max(furthest, v.had)
+		if !v.stalled {
+			going, last = true, min(last, v.had)
 		}
 	}
-	return !views || x.s.ring.total-had+int64(n) <= int64(x.s.ring.size)
+	if !going {
+		last = furthest
+	}
+	return !views || x.fits(n, last)
+}
+
+// fits says whether n bytes more leave what comes after had. Called with mu.
+func (x *Shared) fits(n int, had int64) bool {
+	return x.s.ring.total-had+int64(n) <= int64(x.s.ring.size)
+}
+
+// stalled marks those that took nothing since they are waited for. Called with mu.
+func (x *Shared) stalled(n int, since time.Time) {
+	for _, v := range x.s.streams {
+		if v.kind == view && !x.fits(n, v.had) && v.gained.Before(since) {
+			v.stalled = true
+		}
+	}
 }
 
 // Write adds bytes. It never waits, as that of a Stream.

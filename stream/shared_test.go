@@ -105,7 +105,7 @@ func text(o *outlet) string {
 	}
 }
 
-// The source waits for the receiver who is furthest and for nobody else.
+// The source waits for those who go on, and for the furthest if nobody does.
 func TestRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		leak.Check(t)
@@ -115,12 +115,19 @@ func TestRoom(t *testing.T) {
 		if x.Write(make([]byte, 300)); x.Room(t.Context(), 60) != nil {
 			t.Error("no room although nobody receives")
 		}
-		_, _ = watch(t, h, x, alice, x.Next(), 1) // a slow one
+		slow, _ := watch(t, h, x, alice, x.Next(), 1)
 		v, _ := watch(t, h, x, alice, x.Next(), 50)
 		x.Write(make([]byte, 100)) // 50 of which were sent
 		h.Credit(wire.StreamCredit{Stream: v.ID(), Bytes: 50}, alice)
+		begun := time.Now()
 		if x.Room(t.Context(), 50) != nil {
 			t.Error("no room although one has received half")
+		}
+		if waited := time.Since(begun); waited != stalls {
+			t.Errorf("the slow one was waited for for %s", waited)
+		}
+		if x.Room(t.Context(), 50) != nil || time.Since(begun) != stalls {
+			t.Error("it is waited for again")
 		}
 		x.Write(make([]byte, 20))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -135,9 +142,16 @@ func TestRoom(t *testing.T) {
 		if err := <-came; err != nil {
 			t.Error(err)
 		}
+		h.Credit(wire.StreamCredit{Stream: slow.ID(), Bytes: 1}, alice) // it goes on, and counts again
+		go func() { came <- x.Room(t.Context(), 1) }()
+		synctest.Wait()
+		h.Credit(wire.StreamCredit{Stream: slow.ID(), Bytes: 100}, alice)
+		if err := <-came; err != nil {
+			t.Error(err)
+		}
 		x.Write(make([]byte, 100))
 		go func() { came <- x.Room(t.Context(), 40) }()
-		begun := time.Now()
+		begun = time.Now()
 		if err := <-came; err != nil || time.Since(begun) > time.Minute {
 			t.Errorf("%v after %s", err, time.Since(begun))
 		}

@@ -88,6 +88,8 @@ type Stream struct {
 	cur     *attachment // who receives it; nil: nobody
 	sent    int64
 	had     int64     // bytes of all that was written whose receiver gave credit for them: see Room
+	gained  time.Time // when had last changed
+	stalled bool      // it held up others: see Shared.Room
 	tended  time.Time // when a receiver was last heard of
 	expiry  *time.Timer
 }
@@ -176,7 +178,9 @@ func (s *Stream) Room(ctx context.Context, n int) error {
 // receiverHad notes how much of what was written the receiver has. Called with
 // mu.
 func (s *Stream) receiverHad(total int64) {
-	s.had = min(total, s.ring.total)
+	if had := min(total, s.ring.total); had != s.had {
+		s.had, s.gained, s.stalled = had, time.Now(), false
+	}
 	s.gain()
 }
 

@@ -29,6 +29,12 @@ func (s *Store) Put(name string, fd uintptr) error {
 	return s.send("FDSTORE=1", name, int(fd))
 }
 
+// Keep is Put for a descriptor that is wanted after a hang-up, too: there may be
+// something left to read from it. A manager before version 246 drops it.
+func (s *Store) Keep(name string, fd uintptr) error {
+	return s.send("FDSTORE=1\nFDPOLL=0", name, int(fd))
+}
+
 // Remove lets go of what is kept under a name; that there is nothing isn't an
 // error.
 func (s *Store) Remove(name string) error { return s.send("FDSTOREREMOVE=1", name, -1) }

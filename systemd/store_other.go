@@ -13,6 +13,9 @@ func NewStore(string) *Store { return nil }
 // Put does nothing.
 func (*Store) Put(string, uintptr) error { return nil }
 
+// Keep does nothing.
+func (*Store) Keep(string, uintptr) error { return nil }
+
 // Remove does nothing.
 func (*Store) Remove(string) error { return nil }
 

@@ -31,7 +31,10 @@ const (
 // use. A helper that isn't there is looked for anew with each program.
 type Client struct{ socket string }
 
-var _ shell.Runner = (*Client)(nil)
+var (
+	_ shell.Runner   = (*Client)(nil)
+	_ shell.Portable = (*process)(nil)
+)
 
 // NewClient is for the helper at this socket. Nothing is connected yet.
 func NewClient(socket string) *Client { return &Client{socket} }
@@ -150,9 +153,50 @@ func (c *Client) start(ctx context.Context, conn *net.UnixConn, first []byte, fi
 	if err := conn.SetDeadline(time.Time{}); err != nil {
 		return nil, c.unreachable(err)
 	}
+	return follow(conn), nil
+}
+
+func follow(conn *net.UnixConn) *process {
 	p := &process{conn: conn, exited: make(chan struct{}), killed: make(chan struct{}), over: make(chan struct{})}
 	go p.listen()
+	return p
+}
+
+// Adopt goes on with a program that another process started, and takes over the
+// descriptor that it gave for it.
+func (c *Client) Adopt(f *os.File) (shell.Process, error) {
+	defer f.Close()
+	conn, err := net.FileConn(f)
+	if err != nil {
+		return nil, fmt.Errorf("exec helper: a program that was left: %w", err)
+	}
+	unixConn, ok := conn.(*net.UnixConn)
+	if !ok {
+		conn.Close()
+		return nil, errors.New("exec helper: a program that was left: not a connection to the helper")
+	}
+	p := follow(unixConn)
+	p.tell(message(again, nil)) // a helper that is gone has ended the program: see listen
 	return p, nil
+}
+
+// Descriptor implements shell.Portable: the connection is the program.
+func (p *process) Descriptor(do func(fd uintptr) error) error {
+	raw, err := p.conn.SyscallConn()
+	if err != nil {
+		return fmt.Errorf("exec helper: %w", err)
+	}
+	var done error
+	if err := raw.Control(func(fd uintptr) { done = do(fd) }); err != nil {
+		return fmt.Errorf("exec helper: %w", err)
+	}
+	return done
+}
+
+// Leave implements shell.Portable.
+func (p *process) Leave() {
+	p.conn.Close()
+	<-p.over
 }
 
 // send writes a message whose first byte carries descriptors.

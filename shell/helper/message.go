@@ -22,6 +22,7 @@ const (
 	terminate kind = 'T'
 	kill      kind = 'K' // body: patience in ms, four bytes
 	reap      kind = 'R'
+	again     kind = 'A' // asks for exited once more, if it was said
 )
 
 // From the helper.

@@ -337,6 +337,9 @@ func (c *command) follow(ctx context.Context) error {
 				c.end()
 				return nil
 			}
+			if o.kind == again && exit != nil { // it runs
+				continue
+			}
 			if over, err := c.obey(o); over || err != nil {
 				return err
 			}
@@ -350,6 +353,12 @@ func (c *command) follow(ctx context.Context) error {
 // obey does what the daemon says; over says that the command was collected.
 func (c *command) obey(o order) (over bool, err error) {
 	switch o.kind {
+	case again: // it has ended: another daemon asks
+		err := c.say(message(exited, nil))
+		if err != nil {
+			c.end()
+		}
+		return err != nil, err
 	case terminate:
 		c.Terminate()
 		return false, nil

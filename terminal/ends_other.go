@@ -1,0 +1,21 @@
+//go:build !linux
+
+package terminal
+
+import (
+	"os"
+
+	"farhand/wire"
+)
+
+func openEnds(bool, size) (ends, programEnds, error) { return ends{}, programEnds{}, unsupported() }
+
+func setSize(*os.File, size) error { return unsupported() }
+
+func control(*os.File, func(fd int) error) error { return unsupported() }
+
+func newJournalFile() (*os.File, error) { return nil, unsupported() }
+
+func unsupported() error {
+	return wire.Errorf(wire.FeatureNotSupported, "terminals are there on Linux only").With("op", string(wire.TTerminalOpen))
+}
