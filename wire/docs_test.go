@@ -70,6 +70,7 @@ var elsewhere = map[string][]any{
 	"The machine itself":  {TopRequest{}, TopResponse{}, LogsRequest{}, LogsResponse{}, LogRecord{}},
 	"Hardware as handles": {SerialOpen{}, SerialHandleWrite{}, SerialHandleRead{}, SerialReadResponse{}, USBOpen{}, USBTransfer{}, USBTransferResponse{}, GPIOHandleConfigure{}, GPIOHandleWrite{}, GPIOReadResponse{}},
 	"Ceilings":            {GrantSet{}},
+	"Settings":            {SettingsGet{}, SettingsSet{}, Settings{}},
 }
 
 // TestExtensionsAreDocumented: docs/extensions.md names every operation with

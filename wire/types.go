@@ -93,6 +93,9 @@ const (
 	TGrantsUpdate         Type = "GRANTS_UPDATE"
 	TAuditVerifyRequest   Type = "AUDIT_VERIFY_REQUEST"
 	TAuditVerifyResponse  Type = "AUDIT_VERIFY_RESPONSE"
+	TSettingsGet          Type = "SETTINGS_GET"
+	TSettingsSet          Type = "SETTINGS_SET"
+	TSettings             Type = "SETTINGS"
 
 	TTopRequest   Type = "TOP_REQUEST"
 	TTopResponse  Type = "TOP_RESPONSE"
@@ -199,6 +202,8 @@ var methods = map[Type]Method{
 	THardwareOp:          {Request: THardwareOp, Response: THardwareResult, Channel: Data, Capability: HardwareFamily, Extension: true},
 	TGrantsUpdate:        {Request: TGrantsUpdate, Response: TAck, Channel: Control | Data, Capability: Grants, Repeatable: true, Extension: true},
 	TAuditVerifyRequest:  {Request: TAuditVerifyRequest, Response: TAuditVerifyResponse, Channel: Control, Capability: AuditAnchor, Repeatable: true, Extension: true},
+	TSettingsGet:         {Request: TSettingsGet, Response: TSettings, Channel: Control, Capability: SettingsCapability, Repeatable: true, Extension: true},
+	TSettingsSet:         {Request: TSettingsSet, Response: TSettings, Channel: Control, Capability: SettingsCapability, Extension: true},
 
 	TSerialOpen:  {Request: TSerialOpen, Response: TSerialOpenResponse, Channel: Data, Capability: HardwareSerial, Extension: true},
 	TSerialWrite: {Request: TSerialWrite, Response: TAck, Channel: Data, Capability: HardwareSerial, Extension: true},

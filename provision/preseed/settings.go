@@ -7,7 +7,8 @@ type Settings struct {
 	User       *User      `json:"user,omitempty"`
 	SSH        SSH        `json:"ssh"`
 	Wifi       *Wifi      `json:"wifi,omitempty"`
-	Country    string     `json:"country,omitempty"` // ISO 3166-1 alpha-2; also without a network
+	MoreWifi   []Wifi     `json:"more_wifi,omitzero"` // what the owner added beside it, later
+	Country    string     `json:"country,omitempty"`  // ISO 3166-1 alpha-2; also without a network
 	Keymap     string     `json:"keymap,omitempty"`
 	Timezone   string     `json:"timezone,omitempty"` // a name of the tz database
 	Interfaces Interfaces `json:"interfaces"`

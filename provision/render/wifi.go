@@ -20,8 +20,10 @@ func Wifi(s preseed.Settings) []File {
 	}
 	main += "\n[DriverQuirks]\nPowerSaveDisable=*\n\n[Scan]\nDisablePeriodicScan=false\n"
 	files := []File{{Path: Dir + "/iwd/main.conf", Data: []byte(main), Mode: 0o644}}
-	if s.Wifi != nil && s.Country != "" {
-		files = append(files, knownNetwork(*s.Wifi))
+	if s.Country != "" {
+		for _, w := range s.Networks() {
+			files = append(files, knownNetwork(w))
+		}
 	}
 	return files
 }

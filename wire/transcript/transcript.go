@@ -204,6 +204,12 @@ func Payload(t wire.Type) any {
 		return new(wire.AuditVerifyRequest)
 	case wire.TAuditVerifyResponse:
 		return new(wire.AuditVerifyResponse)
+	case wire.TSettingsGet:
+		return new(wire.SettingsGet)
+	case wire.TSettingsSet:
+		return new(wire.SettingsSet)
+	case wire.TSettings:
+		return new(wire.Settings)
 	case wire.TSerialOpen:
 		return new(wire.SerialOpen)
 	case wire.TSerialOpenResponse:
