@@ -35,19 +35,25 @@ func (b *boot) system(ctx context.Context) {
 		in.ClaimKeyFile = in.StateDir + "/" + claimName
 	}
 	b.roots(&in)
-	r := render.All(in)
-	r.Files = append(r.Files, b.sudoDropIn(in)...)
-	b.failed("render", b.tree().Write(r.Files))
+	r, err := b.render(in)
+	b.failed("render", err)
 	b.notes = append(b.notes, r.Notes...)
-	b.failed("set the host name", b.SetHostname(r.Hostname))
 	b.failed("the radio", b.radio(in.Settings))
 	b.home(r.Person)
 	if in.Settings.Farhand.OperatorSudo {
 		b.failed("have the service manager read that commands may become root", b.run(ctx, "systemctl", "daemon-reload"))
 	}
 	if r.SSH {
-		b.ssh(ctx, r.Hostname)
+		b.failed("start the SSH server", b.startSSH(ctx, r.Hostname))
 	}
+	b.rendered = in
+}
+
+// render writes what the system goes by, and sets its name.
+func (s *System) render(in render.Input) (render.Result, error) {
+	r := render.All(in)
+	drop, err := sudoDropIn(in)
+	return r, errors.Join(err, s.tree().Write(append(r.Files, drop...)), s.SetHostname(r.Hostname))
 }
 
 // input is what is rendered of a store.
@@ -58,11 +64,14 @@ func (s *System) input(st store) render.Input {
 		Settings: settings, Serial: s.serial(), MachineID: s.read("/etc/machine-id"),
 		StateDir: dataDir + "/" + stateName,
 		Groups:   s.names("/etc/group"), Users: s.names("/etc/passwd"),
-		Zone: func(name string) bool {
-			info, err := os.Stat(s.path("/usr/share/zoneinfo", name))
-			return err == nil && info.Mode().IsRegular()
-		},
+		Zone: s.zone,
 	}
+}
+
+// zone says whether the image knows a time zone.
+func (s *System) zone(name string) bool {
+	info, err := os.Stat(s.path("/usr/share/zoneinfo", name))
+	return err == nil && info.Mode().IsRegular()
 }
 
 // withDefaults adds what the image's builder wanted where the card says nothing.
@@ -139,15 +148,15 @@ func (b *boot) root(dir string) error {
 
 // sudoDropIn lets commands become root in the eyes of the service manager; what
 // sudo lets them is in sudoers.
-func (b *boot) sudoDropIn(in render.Input) []render.File {
+func sudoDropIn(in render.Input) ([]render.File, error) {
 	if !in.Settings.Farhand.OperatorSudo {
-		return nil
+		return nil, nil
 	}
 	f, err := units.SudoDropIn()
-	if b.failed("let commands become root", err) {
-		return nil
+	if err != nil {
+		return nil, fmt.Errorf("let commands become root: %w", err)
 	}
-	return []render.File{{Path: filepath.Join("/run/systemd/system", f.Path), Data: []byte(f.Content), Mode: 0o644}}
+	return []render.File{{Path: filepath.Join("/run/systemd/system", f.Path), Data: []byte(f.Content), Mode: 0o644}}, nil
 }
 
 // home makes the home of who may log in.
@@ -160,30 +169,29 @@ func (b *boot) home(p *preseed.User) {
 // hostKey is what the image's sshd looks for.
 const hostKey = systemData + "/ssh/ssh_host_ed25519_key"
 
-// ssh makes the host key on the first start with SSH, and starts the server. The
-// key is complete before it has its name: a power cut leaves none rather than
+// startSSH makes the host key on the first start with SSH, and starts the server.
+// The key is complete before it has its name: a power cut leaves none rather than
 // half of one.
-func (b *boot) ssh(ctx context.Context, hostname string) {
-	if _, err := os.Stat(b.path(hostKey)); errors.Is(err, fs.ErrNotExist) {
-		temp := b.path(hostKey + ".new")
+func (s *System) startSSH(ctx context.Context, hostname string) error {
+	if _, err := os.Stat(s.path(hostKey)); errors.Is(err, fs.ErrNotExist) {
+		temp := s.path(hostKey + ".new")
 		for _, left := range []string{temp, temp + ".pub"} {
 			if err := os.Remove(left); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				b.failed("host key", err)
-				return
+				return fmt.Errorf("host key: %w", err)
 			}
 		}
-		b.at("host key")
-		err := b.run(ctx, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "root@"+hostname, "-f", temp)
+		s.at("host key")
+		err := s.run(ctx, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "root@"+hostname, "-f", temp)
 		for _, suffix := range []string{".pub", ""} {
 			if err == nil {
-				err = place(temp+suffix, b.path(hostKey+suffix))
+				err = place(temp+suffix, s.path(hostKey+suffix))
 			}
 		}
-		if b.failed("host key", err) {
-			return
+		if err != nil {
+			return fmt.Errorf("host key: %w", err)
 		}
 	}
-	b.failed("start the SSH server", b.run(ctx, "systemctl", "start", "--no-block", "ssh.service"))
+	return s.run(ctx, "systemctl", "start", "--no-block", "ssh.service")
 }
 
 // place syncs a file that another program made and gives it its name.

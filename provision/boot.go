@@ -57,6 +57,7 @@ type boot struct {
 	notes    []preseed.Item
 	failures []error
 	claimed  bool // there is a claim key for the daemon
+	rendered render.Input
 }
 
 // failed notes what didn't work, and goes on.

@@ -24,6 +24,11 @@ type bootReport struct {
 	Report   []preseed.Item `json:"report,omitempty"`
 	Degraded string         `json:"degraded,omitempty"`
 	Store    string         `json:"store"` // its path
+
+	// What of the daemon's configuration the store doesn't say.
+	StateDir     string   `json:"state_dir,omitempty"`
+	ClaimKeyFile string   `json:"claim_key_file,omitempty"`
+	Roots        []string `json:"roots,omitzero"`
 }
 
 // maxReport is how many items are told to the daemon; its line is bounded.
@@ -31,7 +36,10 @@ const maxReport = 100
 
 func (b *boot) publish() {
 	items := append(append([]preseed.Item{}, b.notes...), b.store.Report...)
-	r := bootReport{Report: items[:min(len(items), maxReport)], Degraded: b.degraded, Store: b.storePath()}
+	r := bootReport{
+		Report: items[:min(len(items), maxReport)], Degraded: b.degraded, Store: b.storePath(),
+		StateDir: b.rendered.StateDir, ClaimKeyFile: b.rendered.ClaimKeyFile, Roots: b.rendered.Settings.Farhand.Roots,
+	}
 	data, err := json.Marshal(r)
 	if err == nil {
 		err = atomicfile.Write(b.path(bootFile), data, 0o600)

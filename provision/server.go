@@ -26,6 +26,12 @@ type Server struct {
 	kept    bool   // the store could be read
 	trouble string // what failed last, for the screen
 
+	changing sync.Mutex         // held while settings change, over mu
+	attempt  *attempt           // to reach the relay with changed networks; under mu
+	ctx      context.Context    // ends with Close, and so does work
+	end      context.CancelFunc //
+	work     sync.WaitGroup
+
 	card  sync.Mutex // held while the card is written, over mu
 	shown string     // the code that the card's files have; empty: not known
 }
@@ -36,6 +42,7 @@ var _ request.Handler = (*Server)(nil)
 // network; nil where there is none.
 func NewServer(s *System, radio rescue.Radio) (*Server, error) {
 	srv := &Server{sys: s}
+	srv.ctx, srv.end = context.WithCancel(context.Background())
 	var err error
 	if srv.report, err = s.loadReport(); err != nil {
 		s.Log.Error("what the start found out can't be read; was it provisioned?", "error", err)
@@ -60,14 +67,27 @@ func NewServer(s *System, radio rescue.Radio) (*Server, error) {
 		Wifi: srv.wifi, Apply: srv.apply, Join: srv.join,
 	})
 	srv.front.SetProblems(srv.problems())
+	if srv.store.Before != nil { // it started with networks that still wait for the relay
+		srv.try(0)
+	}
 	return srv, nil
 }
 
-// Close ends the rescue network. The screen keeps what it shows.
-func (srv *Server) Close() error { return srv.front.Close() }
+// Close ends the rescue network. The screen keeps what it shows, and changed
+// networks that wait for the relay do so in the next process.
+func (srv *Server) Close() error {
+	srv.end()
+	srv.work.Wait()
+	return srv.front.Close()
+}
 
 // Busy says whether something would end with the process that must go on.
-func (srv *Server) Busy() bool { return srv.front.Busy() }
+func (srv *Server) Busy() bool {
+	srv.mu.Lock()
+	pending := srv.store.Before != nil
+	srv.mu.Unlock()
+	return pending || srv.front.Busy()
+}
 
 // problems are what the screen warns of. The caller holds the lock, or is the
 // only one yet.
@@ -172,8 +192,14 @@ func (srv *Server) change(do func(*store) bool) error {
 // apply keeps a network that a visitor of the rescue network entered. It is
 // tried when the rescue network ends, by join.
 func (srv *Server) apply(_ context.Context, w preseed.Wifi, country string) error {
+	srv.mu.Lock()
+	if srv.attempt != nil {
+		srv.attempt.end() // whoever stands beside it knows better
+	}
+	srv.mu.Unlock()
 	return srv.change(func(st *store) bool {
 		st.Network = &network{Wifi: w, Country: country}
+		st.Before = nil
 		return true
 	})
 }

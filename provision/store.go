@@ -30,6 +30,11 @@ type store struct {
 	// Network is what was entered on the rescue network's page; it counts over
 	// the card's.
 	Network *network `json:"network,omitempty"`
+	// Before are the networks of before the owner's last change of them, until the
+	// relay was reached with the new ones. WifiChange is what became of that, as
+	// wire has it.
+	Before     *networks `json:"before,omitempty"`
+	WifiChange string    `json:"wifi_change,omitempty"`
 	// Passphrase is the rescue network's, where the card had none.
 	Passphrase string `json:"passphrase,omitempty"`
 	// Cloned says that the card came from another board and hasn't been paired
@@ -86,7 +91,7 @@ func saveStore(path string, st store) error {
 func (st store) effective() preseed.Settings {
 	s := st.Settings
 	if st.Network != nil {
-		s.Wifi, s.Country = &st.Network.Wifi, st.Network.Country
+		s.Wifi, s.MoreWifi, s.Country = &st.Network.Wifi, nil, st.Network.Country
 	}
 	return s
 }

@@ -123,9 +123,22 @@ func (f *Front) ShowStatus(s request.Status) {
 // Paired says that the machine has an owner. Unless that one wants it, there is
 // no rescue network any more.
 func (f *Front) Paired() {
-	f.change(func() { f.pairing = nil })
-	if f.machine != nil && !f.cfg.Always {
+	var always bool
+	f.change(func() { f.pairing, f.cfg.Paired, always = nil, true, f.cfg.Always })
+	if f.machine != nil && !always {
 		f.machine.SetAllowed(false)
+	}
+}
+
+// SetAlways says whether the owner wants the rescue network after the first
+// pairing too.
+func (f *Front) SetAlways(always bool) {
+	f.mu.Lock()
+	f.cfg.Always = always
+	allowed := always || !f.cfg.Paired
+	f.mu.Unlock()
+	if f.machine != nil {
+		f.machine.SetAllowed(allowed)
 	}
 }
 

@@ -1,6 +1,7 @@
 package render
 
 import (
+	"bytes"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
@@ -41,8 +42,9 @@ func (t Tree) Path(path string) string {
 	return filepath.Join(t.Root, path)
 }
 
-// Write makes the files, each replaced as a whole, and removes what an earlier
-// call made and this one doesn't. It goes on after a failure.
+// Write makes the files, each replaced as a whole unless it is as it should be,
+// and removes what an earlier call made and this one doesn't. It goes on after a
+// failure.
 func (t Tree) Write(files []File) error {
 	var errs []error
 	var paths []string
@@ -81,6 +83,9 @@ func (t Tree) Replace(f File) error {
 
 func (t Tree) put(f File) error {
 	path := t.Path(f.Path)
+	if there(path, f) { // programs that watch it have nothing to do
+		return nil
+	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
@@ -96,6 +101,20 @@ func (t Tree) put(f File) error {
 		return err
 	}
 	return nil
+}
+
+// there says whether the file is as it should be, its owner aside.
+func there(path string, f File) bool {
+	info, err := os.Lstat(path)
+	if err != nil || f.Link == "" && (info.Mode() != f.Mode || info.Size() != int64(len(f.Data))) {
+		return false
+	}
+	if f.Link != "" {
+		to, err := os.Readlink(path)
+		return err == nil && to == f.Link
+	}
+	data, err := os.ReadFile(path)
+	return err == nil && bytes.Equal(data, f.Data)
 }
 
 func (t Tree) make(temp string, f File) error {

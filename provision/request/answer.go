@@ -3,6 +3,8 @@ package request
 import (
 	"context"
 	"errors"
+
+	"farhand/wire"
 )
 
 // Answer does what one line asks for and returns the line of the answer, both
@@ -43,8 +45,31 @@ func answerTo(ctx context.Context, h Handler, line []byte) answer {
 			a.Facts = &f
 		}
 		return a
+	case settings:
+		var s wire.Settings
+		a := without(ctx, c, func(ctx context.Context) (err error) {
+			s, err = h.Settings(ctx)
+			return err
+		})
+		return a.withSettings(s)
+	case changeSettings:
+		var s wire.Settings
+		a := with(ctx, c, func(ctx context.Context, change wire.SettingsChange) (err error) {
+			s, err = h.ChangeSettings(ctx, change)
+			return err
+		}, checkChange)
+		return a.withSettings(s)
+	case keepNetworks:
+		return with(ctx, c, h.KeepNetworks, nil)
 	}
 	return failure(errorf(Unknown, "no such request"))
+}
+
+func (a answer) withSettings(s wire.Settings) answer {
+	if a.OK {
+		a.Settings = &s
+	}
+	return a
 }
 
 func with[T any](ctx context.Context, c call, do func(context.Context, T) error, check func(T) error) answer {

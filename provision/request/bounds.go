@@ -4,6 +4,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"farhand/wire"
 )
 
 func (p Pairing) check() error {
@@ -34,6 +36,18 @@ func (s Status) check() error {
 		if err := within(MaxDevice, d.ID, d.Desc); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// checkChange bounds a change; what stands in it is checked by whoever knows what
+// there is.
+func checkChange(c wire.SettingsChange) error {
+	if len(c.WifiAdd) > wire.MaxWifiNetworks || len(c.WifiRemove) > wire.MaxWifiNetworks || len(c.SSHAdd) > wire.MaxSSHKeys || len(c.SSHRemove) > wire.MaxSSHKeys {
+		return errorf(Malformed, "more than %d networks or %d keys", wire.MaxWifiNetworks, wire.MaxSSHKeys)
+	}
+	if len(c.Fields()) == 0 {
+		return errorf(Malformed, "nothing to change")
 	}
 	return nil
 }

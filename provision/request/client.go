@@ -10,6 +10,8 @@ import (
 	"net"
 	"syscall"
 	"time"
+
+	"farhand/wire"
 )
 
 // ErrNoHelper says that nobody listens: this machine is no appliance.
@@ -28,59 +30,100 @@ const defaultTimeout = 10 * time.Second
 
 // ShowPairing has a code and its QR shown until Paired or the next ShowStatus.
 func (c Client) ShowPairing(ctx context.Context, p Pairing) error {
-	return c.do(ctx, showPairing, p.Clip(), nil)
+	return c.order(ctx, showPairing, p.Clip())
 }
 
 // ShowStatus has the state of the machine shown.
 func (c Client) ShowStatus(ctx context.Context, s Status) error {
-	return c.do(ctx, showStatus, s.Clip(), nil)
+	return c.order(ctx, showStatus, s.Clip())
 }
 
 // Paired says that the code was approved: nothing of it stays on the card.
-func (c Client) Paired(ctx context.Context) error { return c.do(ctx, paired, nil, nil) }
+func (c Client) Paired(ctx context.Context) error { return c.order(ctx, paired, nil) }
 
 // Facts asks what the helper knows.
 func (c Client) Facts(ctx context.Context) (Facts, error) {
-	var f Facts
-	err := c.do(ctx, facts, nil, &f)
-	return f, err
+	a, err := c.do(ctx, facts, nil)
+	if err == nil && a.Facts == nil {
+		err = errors.New("answer: no facts")
+	}
+	if err != nil {
+		return Facts{}, err
+	}
+	return *a.Facts, nil
 }
 
 // Offline says that the relay can't be reached.
-func (c Client) Offline(ctx context.Context, o Offline) error { return c.do(ctx, offline, o, nil) }
+func (c Client) Offline(ctx context.Context, o Offline) error { return c.order(ctx, offline, o) }
 
 // Online says that the relay is reached.
-func (c Client) Online(ctx context.Context) error { return c.do(ctx, online, nil, nil) }
+func (c Client) Online(ctx context.Context) error { return c.order(ctx, online, nil) }
 
 // SetClockHint moves the clock forward to what a pinned host said. The error is
 // Refused if it lies before the clock or further ahead than is believed.
 func (c Client) SetClockHint(ctx context.Context, h ClockHint) error {
-	return c.do(ctx, setClockHint, h, nil)
+	return c.order(ctx, setClockHint, h)
 }
 
-func (c Client) do(ctx context.Context, name string, args any, into *Facts) error {
+// Settings asks for what can be changed later.
+func (c Client) Settings(ctx context.Context) (wire.Settings, error) {
+	return c.settings(ctx, settings, nil)
+}
+
+// ChangeSettings changes them. The error is Refused if something about the change
+// is wrong; then nothing was changed.
+func (c Client) ChangeSettings(ctx context.Context, change wire.SettingsChange) (wire.Settings, error) {
+	return c.settings(ctx, changeSettings, change)
+}
+
+// KeepNetworks says that the relay was reached with the networks that were
+// changed last. The error is Unavailable if they weren't put to use before that.
+func (c Client) KeepNetworks(ctx context.Context, r Reached) error {
+	return c.order(ctx, keepNetworks, r)
+}
+
+func (c Client) settings(ctx context.Context, name string, args any) (wire.Settings, error) {
+	a, err := c.do(ctx, name, args)
+	if err == nil && a.Settings == nil {
+		err = errors.New("answer: no settings")
+	}
+	if err != nil {
+		return wire.Settings{}, err
+	}
+	return *a.Settings, nil
+}
+
+// order makes a request whose answer says nothing more.
+func (c Client) order(ctx context.Context, name string, args any) error {
+	_, err := c.do(ctx, name, args)
+	return err
+}
+
+func (c Client) do(ctx context.Context, name string, args any) (answer, error) {
 	timeout := c.Timeout
 	if timeout == 0 {
 		timeout = defaultTimeout
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	if err := c.exchange(ctx, name, args, into); err != nil {
+	a, err := c.exchange(ctx, name, args)
+	if err != nil {
 		if ctx.Err() != nil {
 			err = errors.Join(context.Cause(ctx), err)
 		}
-		return fmt.Errorf("provisioning request %s: %w", name, err)
+		return answer{}, fmt.Errorf("provisioning request %s: %w", name, err)
 	}
-	return nil
+	return a, nil
 }
 
-func (c Client) exchange(ctx context.Context, name string, args any, into *Facts) error {
+func (c Client) exchange(ctx context.Context, name string, args any) (answer, error) {
+	var a answer
 	conn, err := new(net.Dialer).DialContext(ctx, "unix", c.Path)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) {
-		return fmt.Errorf("%w: %w", ErrNoHelper, err)
+		return a, fmt.Errorf("%w: %w", ErrNoHelper, err)
 	}
 	if err != nil {
-		return err
+		return a, err
 	}
 	defer conn.Close()
 	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) }) // ends what is being waited for
@@ -89,31 +132,24 @@ func (c Client) exchange(ctx context.Context, name string, args any, into *Facts
 	line := call{Request: name}
 	if args != nil {
 		if line.Args, err = encode(args); err != nil {
-			return err
+			return a, err
 		}
 	}
 	if err := writeLine(conn, line); err != nil {
-		return err
+		return a, err
 	}
 	b, err := readLine(newLines(conn))
 	if errors.Is(err, io.EOF) {
-		return errors.New("the helper hung up without an answer")
+		return a, errors.New("the helper hung up without an answer")
 	}
 	if err != nil {
-		return err
+		return a, err
 	}
-	var a answer
 	if err := json.Unmarshal(b, &a); err != nil {
-		return fmt.Errorf("answer: %w", err)
+		return a, fmt.Errorf("answer: %w", err)
 	}
 	if !a.OK {
-		return &Error{Code: a.Code, Message: a.Message}
+		return a, &Error{Code: a.Code, Message: a.Message}
 	}
-	if into != nil {
-		if a.Facts == nil {
-			return errors.New("answer: no facts")
-		}
-		*into = *a.Facts
-	}
-	return nil
+	return a, nil
 }

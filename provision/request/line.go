@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+
+	"farhand/wire"
 )
 
 // The names of the requests.
@@ -18,6 +20,10 @@ const (
 	offline      = "offline"
 	online       = "online"
 	setClockHint = "set_clock_hint"
+
+	settings       = "settings"
+	changeSettings = "change_settings"
+	keepNetworks   = "keep_networks"
 )
 
 // call is a request's line.
@@ -28,10 +34,11 @@ type call struct {
 
 // answer is an answer's line.
 type answer struct {
-	OK      bool   `json:"ok,omitempty"`
-	Facts   *Facts `json:"facts,omitempty"`
-	Code    Code   `json:"code,omitempty"`
-	Message string `json:"message,omitempty"`
+	OK       bool           `json:"ok,omitempty"`
+	Facts    *Facts         `json:"facts,omitempty"`
+	Settings *wire.Settings `json:"settings,omitempty"`
+	Code     Code           `json:"code,omitempty"`
+	Message  string         `json:"message,omitempty"`
 }
 
 // newLines reads lines of at most MaxLine bytes. A longer one ends the reading

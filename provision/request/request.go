@@ -70,6 +70,13 @@ type ClockHint struct {
 	Unix int64 `json:"unix"` // seconds since 1970
 }
 
+// Reached says that the relay was reached anew, by an attempt of its own.
+type Reached struct {
+	// Began is how long the machine had been up when the attempt began
+	// (CLOCK_BOOTTIME), in nanoseconds.
+	Began time.Duration `json:"began_ns"`
+}
+
 // Facts are what the helper found out at boot, and what it takes root to know.
 type Facts struct {
 	Slot       string     `json:"slot,omitempty"`        // a or b

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"farhand/wire"
 )
 
 // recorder notes what it is asked for.
@@ -20,7 +22,9 @@ type recorder struct {
 	calls []any
 	err   error
 	facts Facts
-	block chan struct{} // not nil: a call waits for it or for its context
+
+	settings wire.Settings
+	block    chan struct{} // not nil: a call waits for it or for its context
 }
 
 func (r *recorder) got(ctx context.Context, what any) error {
@@ -44,6 +48,13 @@ func (r *recorder) Offline(ctx context.Context, o Offline) error        { return
 func (r *recorder) Online(ctx context.Context) error                    { return r.got(ctx, online) }
 func (r *recorder) SetClockHint(ctx context.Context, h ClockHint) error { return r.got(ctx, h) }
 func (r *recorder) Facts(ctx context.Context) (Facts, error)            { return r.facts, r.got(ctx, facts) }
+func (r *recorder) Settings(ctx context.Context) (wire.Settings, error) {
+	return r.settings, r.got(ctx, settings)
+}
+func (r *recorder) ChangeSettings(ctx context.Context, c wire.SettingsChange) (wire.Settings, error) {
+	return r.settings, r.got(ctx, c)
+}
+func (r *recorder) KeepNetworks(ctx context.Context, k Reached) error { return r.got(ctx, k) }
 
 // start serves h on a socket of its own.
 func start(t *testing.T, h Handler, idle time.Duration) Client {
@@ -75,7 +86,7 @@ func start(t *testing.T, h Handler, idle time.Duration) Client {
 func TestEveryRequest(t *testing.T) {
 	when := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
 	throttled := uint32(5)
-	r := &recorder{facts: Facts{Slot: "a", Throttled: &throttled, Wifi: WifiFacts{State: WifiReady}, Report: []Item{{Item: "x", Outcome: OutcomeRefused, Why: "y"}}}}
+	r := &recorder{settings: wire.Settings{Hostname: "bench"}, facts: Facts{Slot: "a", Throttled: &throttled, Wifi: WifiFacts{State: WifiReady}, Report: []Item{{Item: "x", Outcome: OutcomeRefused, Why: "y"}}}}
 	c := start(t, r, time.Minute)
 	pairing := Pairing{VerificationURI: "https://r/pair", UserCode: "BCDF-GHJK", ExpiresAt: when}
 	status := Status{State: "connected", Name: "n", Addresses: []string{"10.0.0.2"}, Devices: []Device{{ID: "gpio:x"}}, OfflineSince: &when}
@@ -91,7 +102,21 @@ func TestEveryRequest(t *testing.T) {
 	if d := cmp.Diff(r.facts, f); err != nil || d != "" {
 		t.Errorf("facts: %v %s", err, d)
 	}
-	want := []any{pairing, status, paired, Offline{Since: when, KnownNetwork: true}, online, ClockHint{Unix: 7}, facts}
+	name := "greenhouse"
+	change := wire.SettingsChange{Hostname: &name, WifiAdd: []wire.NewWifi{{SSID: "shed", Password: "battery staple"}}}
+	for _, ask := range []func() (wire.Settings, error){
+		func() (wire.Settings, error) { return c.Settings(ctx) },
+		func() (wire.Settings, error) { return c.ChangeSettings(ctx, change) },
+	} {
+		s, err := ask()
+		if d := cmp.Diff(r.settings, s); err != nil || d != "" {
+			t.Errorf("settings: %v %s", err, d)
+		}
+	}
+	if err := c.KeepNetworks(ctx, Reached{Began: 7}); err != nil {
+		t.Error(err)
+	}
+	want := []any{pairing, status, paired, Offline{Since: when, KnownNetwork: true}, online, ClockHint{Unix: 7}, facts, settings, change, Reached{Began: 7}}
 	if d := cmp.Diff(want, r.calls); d != "" {
 		t.Errorf("calls (-want +got):\n%s", d)
 	}
@@ -155,6 +180,9 @@ func TestBadLines(t *testing.T) {
 		`{"request":"offline","args":{"since":"then"}}`:    Malformed,
 		`{"request":"set_clock_hint","args":{"unix":1}}{}`: Malformed,
 		`{"request":"show_pairing","args":{}}`:             Malformed,
+		`{"request":"change_settings","args":{}}`:          Malformed,
+		`{"request":"change_settings","args":{"sudo":1}}`:  Malformed,
+		`{"request":"settings","args":{"path":"x"}}`:       Malformed,
 		`{"request":"show_pairing","args":{"verification_uri":"u","user_code":"` + strings.Repeat("x", 513) + `"}}`: Malformed,
 		`{"request":"show_status","args":{"state":"s","addresses":[` + strings.Repeat(`"a",`, 16) + `"a"]}}`:        Malformed,
 	} {
@@ -248,6 +276,7 @@ func mustEncode(t *testing.T, v any) []byte {
 func FuzzAnswer(f *testing.F) {
 	f.Add([]byte(`{"request":"show_status","args":{"state":"s","devices":[{"id":"x"}],"offline_since":"2030-01-02T03:04:05Z"}}`))
 	f.Add([]byte(`{"request":"facts"}`))
+	f.Add([]byte(`{"request":"change_settings","args":{"hostname":"x","wifi_add":[{"ssid":"a"}],"ssh_add":["k"]}}`))
 	f.Fuzz(func(t *testing.T, line []byte) {
 		r := &recorder{}
 		var a answer

@@ -6,6 +6,8 @@ import (
 	"io"
 	"net"
 	"time"
+
+	"farhand/wire"
 )
 
 // Handler does what is asked. Its methods may be called at the same time by
@@ -19,6 +21,12 @@ type Handler interface {
 	Offline(context.Context, Offline) error
 	Online(context.Context) error
 	SetClockHint(context.Context, ClockHint) error
+	// Settings are those that can be changed, and ChangeSettings changes them.
+	Settings(context.Context) (wire.Settings, error)
+	ChangeSettings(context.Context, wire.SettingsChange) (wire.Settings, error)
+	// KeepNetworks says that the relay was reached with the networks that were
+	// changed last. It is Unavailable if they weren't put to use before.
+	KeepNetworks(context.Context, Reached) error
 }
 
 // Serve answers the requests of one connection until it ends, nothing came for

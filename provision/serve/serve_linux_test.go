@@ -15,6 +15,7 @@ import (
 	"farhand/internal/leak"
 	"farhand/internal/testenv"
 	"farhand/provision/request"
+	"farhand/wire"
 )
 
 // handler answers everything, and hangs where it is told to.
@@ -41,6 +42,11 @@ func (h handler) Paired(context.Context) error                          { return
 func (h handler) Facts(context.Context) (request.Facts, error)          { return request.Facts{Slot: "a"}, nil }
 func (h handler) Offline(context.Context, request.Offline) error        { return nil }
 func (h handler) Online(context.Context) error                          { return nil }
+func (h handler) Settings(context.Context) (s wire.Settings, err error) { return s, nil }
+func (h handler) ChangeSettings(context.Context, wire.SettingsChange) (s wire.Settings, err error) {
+	return s, nil
+}
+func (h handler) KeepNetworks(context.Context, request.Reached) error   { return nil }
 func (h handler) SetClockHint(context.Context, request.ClockHint) error { return nil }
 
 // start runs a server; stop ends it and returns what Run did.
