@@ -18,6 +18,7 @@ func (d *daemon) controlMethods() shim.Table {
 		wire.TAuditVerifyRequest:  {Handle: shim.Unary(d.verifyAudit)},
 	}
 	maps.Copy(t, d.streamMethods())
+	maps.Copy(t, d.settingsMethods())
 	return t
 }
 

@@ -19,7 +19,6 @@ import (
 	"farhand/daemon/board"
 	"farhand/daemon/present"
 	"farhand/files"
-	"farhand/identity"
 	"farhand/internal/pulse"
 	"farhand/internal/slack"
 	"farhand/internal/version"
@@ -78,6 +77,7 @@ type daemon struct {
 	ready    chan struct{} // closed once the service manager was told
 	once     sync.Once     // closes it
 
+	rejoined  chan struct{} // networks were changed, or may have been
 	presenter *present.Presenter
 	contact   contact
 	time      *timekeeper
@@ -103,14 +103,15 @@ func Run(ctx context.Context, o Options) error { return newDaemon(o).runUntil(ct
 // newDaemon opens nothing yet.
 func newDaemon(o Options) *daemon {
 	d := &daemon{
-		opts:    o,
-		notify:  systemd.Notifier{Active: getenv(o.Environ, "NOTIFY_SOCKET") != "", Log: o.Log},
-		started: time.Now(),
-		wake:    make(chan struct{}, 1),
-		loop:    pulse.New("the loop that connects"),
-		ready:   make(chan struct{}),
-		state:   StateStarting,
-		since:   time.Now(),
+		opts:     o,
+		notify:   systemd.Notifier{Active: getenv(o.Environ, "NOTIFY_SOCKET") != "", Log: o.Log},
+		started:  time.Now(),
+		wake:     make(chan struct{}, 1),
+		rejoined: make(chan struct{}, 1),
+		loop:     pulse.New("the loop that connects"),
+		ready:    make(chan struct{}),
+		state:    StateStarting,
+		since:    time.Now(),
 	}
 	d.time = d.newTimekeeper()
 	d.opts.power = d.power
@@ -217,6 +218,10 @@ func (d *daemon) follow(ctx context.Context, background *sync.WaitGroup) {
 	background.Go(func() { d.sweep(ctx) })
 	background.Go(func() { slack.Return(ctx) })
 	background.Go(func() { d.time.keep(ctx) })
+	if d.hasHelper() {
+		d.rejoined <- struct{}{} // before this start, maybe
+		background.Go(func() { d.keepNetworks(ctx) })
+	}
 	d.lookAround()
 	background.Go(func() { d.keepLooking(ctx) })
 	background.Go(func() { d.reloadWhenAsked(ctx) })
@@ -539,7 +544,7 @@ func (d *daemon) deviceRequest() auth.DeviceRequest {
 		}
 	}
 	return auth.DeviceRequest{
-		MachineID: d.identity.MachineID, DisplayName: identity.DisplayName(d.config.DisplayName),
+		MachineID: d.identity.MachineID, DisplayName: d.displayName(),
 		Board: d.identity.Board, SerialSuffix: suffix(d.identity.Serial), Capabilities: caps,
 	}
 }
@@ -560,7 +565,7 @@ func (d *daemon) showPending(p auth.Pending) {
 	d.setState(StatePairing, d.withRefusal("waits to be approved: farhand approve "+p.UserCode))
 	d.presenter.ShowPairing(request.Pairing{
 		VerificationURI: p.VerificationURI, VerificationURIComplete: p.VerificationURIComplete, UserCode: p.UserCode, ExpiresAt: p.Expires,
-		Relay: d.config.Platform.String(), Name: identity.DisplayName(d.config.DisplayName), Note: d.withRefusal(""),
+		Relay: d.config.Platform.String(), Name: d.displayName(), Note: d.withRefusal(""),
 	})
 	if err := showCode(d.opts.Screen, shown, time.Now()); err != nil {
 		d.log.Warn("the pairing code could not be shown", "error", err)
@@ -712,7 +717,7 @@ func (d *daemon) status() Status {
 	head := d.audit.Head()
 	s := Status{
 		Version: version.String(), PID: os.Getpid(), Uptime: time.Since(d.started).Seconds(),
-		Platform: d.config.Platform.String(), MachineID: d.identity.MachineID, DisplayName: identity.DisplayName(d.config.DisplayName),
+		Platform: d.config.Platform.String(), MachineID: d.identity.MachineID, DisplayName: d.displayName(),
 		Board: d.identity.Board, StateDir: d.config.StateDir, Roots: d.config.Roots, Capabilities: d.capabilities(),
 		Sessions: []SessionStatus{}, Devices: []wire.HardwareDevice{}, Warnings: []string{},
 		Audit: AuditStatus{Seq: head.Seq, HMAC: head.HMAC, Bytes: d.audit.Size()},

@@ -7,7 +7,6 @@ import (
 
 	"farhand/daemon/board"
 	"farhand/daemon/present"
-	"farhand/identity"
 	"farhand/provision/request"
 	"farhand/wire"
 )
@@ -42,7 +41,7 @@ func (d *daemon) report(ctx context.Context, facts request.Facts) present.Report
 		detail = strings.TrimPrefix(detail+"; "+why, "; ")
 	}
 	r := present.Report{Status: request.Status{
-		State: shown(state), Detail: detail, Name: identity.DisplayName(d.config.DisplayName),
+		State: shown(state), Detail: detail, Name: d.displayName(),
 		MDNSName: n.MDNSName, Addresses: n.Addresses, Relay: d.config.Platform.String(), ClockState: string(d.time.clock.State()),
 	}}
 	if state != StateOnline {

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"farhand/audit"
@@ -57,8 +58,9 @@ type services struct {
 	observe   *observe.Service // nil: off
 	live      live
 	ceiling   wire.Ceiling
-	degraded  string // why the state is in memory; empty: it is on the disk
-	stateDisk string // the state directory that a copy stands for, if so
+	name      atomic.Pointer[string] // display_name, which the owner may change
+	degraded  string                 // why the state is in memory; empty: it is on the disk
+	stateDisk string                 // the state directory that a copy stands for, if so
 
 	changing []func(hook func()) // what else than the kernel tells of changes
 	closers  []io.Closer
@@ -82,6 +84,7 @@ func AuditKey(stateDir string) ([]byte, error) {
 // open makes all parts. What it made is closed again if one fails.
 func open(ctx context.Context, o Options) (_ *services, err error) {
 	d := &services{config: o.Config, log: o.Log}
+	d.name.Store(&o.Config.DisplayName)
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, d.Close())
@@ -280,6 +283,9 @@ func (d *services) openLLM(_ context.Context, o Options) error {
 // has it. The local model is offered while it has models.
 func (d *services) capabilities() wire.Capabilities {
 	caps := wire.Capabilities{wire.Files, wire.Grants, wire.AuditAnchor, wire.MachineFactsCapability, wire.Streams}
+	if d.hasHelper() {
+		caps = append(caps, wire.SettingsCapability)
+	}
 	if d.shell != nil {
 		caps = append(caps, wire.Shell, wire.Terminal)
 	}
@@ -307,7 +313,7 @@ func (d *services) hello(ctx context.Context, _ wire.Channel, _ string) (wire.He
 	h := wire.Hello{
 		ShimVersion:  version.String(),
 		MachineID:    d.identity.MachineID,
-		DisplayName:  identity.DisplayName(d.config.DisplayName),
+		DisplayName:  d.displayName(),
 		Platform:     identity.Platform(),
 		Arch:         arch,
 		BootID:       d.identity.BootID,

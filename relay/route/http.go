@@ -80,7 +80,7 @@ func statusOf(c wire.Code) int {
 	switch c {
 	case wire.AuthFailed:
 		return http.StatusUnauthorized
-	case wire.CapabilityNotGranted, wire.PathOutsideAllowedRoot:
+	case wire.CapabilityNotGranted, wire.PathOutsideAllowedRoot, codeLoginRequired:
 		return http.StatusForbidden
 	case wire.SessionNotFound, wire.MachineNotAttached, wire.PathNotFound:
 		return http.StatusNotFound

@@ -62,6 +62,7 @@ type timing struct {
 	control        time.Duration // for the answer on a control socket
 	detach         time.Duration // for the answer to DETACH_SESSION
 	verify         time.Duration // for AUDIT_VERIFY_RESPONSE: the device reads its whole log
+	settings       time.Duration // for SETTINGS: the device may have to make a host key
 	dataSocket     time.Duration // for the data socket after ACTIVATE or RESTORE
 	reconnectGrace time.Duration // for a control socket that was just lost
 	open           time.Duration // for POST /api/sessions altogether
@@ -86,6 +87,7 @@ var standard = timing{
 	control:        10 * time.Second,
 	detach:         5 * time.Second,
 	verify:         60 * time.Second,
+	settings:       40 * time.Second,
 	dataSocket:     8 * time.Second,
 	reconnectGrace: 10 * time.Second,
 	open:           45 * time.Second,
@@ -181,6 +183,8 @@ func (s *Server) Register(mux *http.ServeMux) {
 	mux.HandleFunc("DELETE /api/sessions/{session_id}", s.call(s.deleteSession))
 	mux.HandleFunc("GET /api/machines/{machine}/roots", s.call(s.getRoots))
 	mux.HandleFunc("POST /api/machines/{machine}/audit/verify", s.call(s.postVerify))
+	mux.HandleFunc("GET /api/machines/{machine}/settings", s.call(s.getSettings))
+	mux.HandleFunc("PATCH /api/machines/{machine}/settings", s.call(s.patchSettings))
 }
 
 // spawn runs f in a goroutine that Shutdown waits for. The caller is such a

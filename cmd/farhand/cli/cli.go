@@ -122,7 +122,7 @@ farhand ls :/etc.`,
 		a.llm(),
 		a.logs(), a.top(),
 	)
-	add("manage", a.approve(), a.grants(), a.flash(), a.claim(), a.token(), a.sessions(), a.revoke(), a.audit())
+	add("manage", a.approve(), a.grants(), a.settings(), a.flash(), a.claim(), a.token(), a.sessions(), a.revoke(), a.audit())
 	add("account", a.login(), a.logout(), a.whoami())
 	root.AddCommand(a.version(), exitCodes())
 	return root

@@ -127,27 +127,34 @@ func (a *app) cardUser(_ context.Context, f flashFlags, s *preseed.Settings) err
 		}
 		s.User.PasswordHash = shacrypt.Hash(password)
 	}
-	for _, k := range f.sshKeys {
+	var err error
+	s.SSH.AuthorizedKeys, err = publicKeys(f.sshKeys)
+	s.SSH.Enabled = s.SSH.AuthorizedKeys != nil
+	return err
+}
+
+// publicKeys are the keys of --ssh-key: each is one itself, or a file of some.
+func publicKeys(given []string) (keys []string, err error) {
+	for _, k := range given {
 		if !strings.Contains(k, " ") { // a key has at least a kind and itself
 			b, err := readSmall(k)
 			if errors.Is(err, fs.ErrNotExist) {
-				return usage("--ssh-key: %s is neither a file nor a public key", k)
+				return nil, usage("--ssh-key: %s is neither a file nor a public key", k)
 			} else if err != nil {
-				return err
+				return nil, err
 			}
 			k = string(b)
 		}
 		if strings.Contains(k, "PRIVATE KEY") {
-			return usage("--ssh-key: that is a private key; the public one is in the file beside it that ends in .pub")
+			return nil, usage("--ssh-key: that is a private key; the public one is in the file beside it that ends in .pub")
 		}
 		for l := range strings.Lines(k) {
 			if l = strings.TrimSpace(l); l != "" && !strings.HasPrefix(l, "#") {
-				s.SSH.AuthorizedKeys = append(s.SSH.AuthorizedKeys, l)
+				keys = append(keys, l)
 			}
 		}
 	}
-	s.SSH.Enabled = s.SSH.AuthorizedKeys != nil
-	return nil
+	return keys, nil
 }
 
 func (a *app) cardWifi(ctx context.Context, f flashFlags, s *preseed.Settings) error {
@@ -160,25 +167,9 @@ func (a *app) cardWifi(ctx context.Context, f flashFlags, s *preseed.Settings) e
 	if f.country == "" {
 		return usage("--wifi needs --country, two letters such as DE: without it the radio stays off")
 	}
-	var (
-		secret string
-		err    error
-	)
-	switch {
-	case f.wifiOpen:
-	case f.wifiPasswordFile != "":
-		if secret, err = a.secretFrom(f.wifiPasswordFile); err == nil && secret == "" {
-			err = errors.New("it is empty (--wifi-open if there is no password)")
-		}
-		if err != nil {
-			return usage("--wifi-password-file: %v", err)
-		}
-	case a.interactive():
-		if secret, err = a.askSecret(ctx, fmt.Sprintf("Password of the Wi-Fi %s: ", clean(f.wifi))); err != nil {
-			return err
-		}
-	default:
-		return usage("--wifi needs --wifi-password-file FILE, or --wifi-open")
+	secret, err := a.wifiPassword(ctx, f.wifi, f.wifiPasswordFile, f.wifiOpen)
+	if err != nil {
+		return err
 	}
 	w, err := preseed.NewWifi([]byte(f.wifi), secret, f.wifiHidden)
 	if err != nil {
@@ -186,6 +177,27 @@ func (a *app) cardWifi(ctx context.Context, f flashFlags, s *preseed.Settings) e
 	}
 	s.Wifi = &w
 	return nil
+}
+
+// wifiPassword is the password of a network, from a file or a person; empty if it
+// is open.
+func (a *app) wifiPassword(ctx context.Context, ssid, file string, open bool) (string, error) {
+	switch {
+	case open:
+		return "", nil
+	case file != "":
+		secret, err := a.secretFrom(file)
+		if err == nil && secret == "" {
+			err = errors.New("it is empty (--wifi-open if there is no password)")
+		}
+		if err != nil {
+			return "", usage("--wifi-password-file: %v", err)
+		}
+		return secret, nil
+	case a.interactive():
+		return a.askSecret(ctx, fmt.Sprintf("Password of the Wi-Fi %s: ", clean(ssid)))
+	}
+	return "", usage("--wifi needs --wifi-password-file FILE, or --wifi-open")
 }
 
 func (a *app) cardFarhand(_ context.Context, f flashFlags, s *preseed.Settings) error {
