@@ -14,6 +14,7 @@ import (
 	"farhand/client"
 	"farhand/daemon"
 	"farhand/provision/request"
+	"farhand/wire"
 )
 
 // fakeHelper stands where an appliance's root helper does, behind the same
@@ -50,6 +51,12 @@ func (h *fakeHelper) Paired(context.Context) error                          { re
 func (h *fakeHelper) Online(context.Context) error                          { return h.note("online") }
 func (h *fakeHelper) Offline(context.Context, request.Offline) error        { return h.note("offline") }
 func (h *fakeHelper) SetClockHint(context.Context, request.ClockHint) error { return h.note("clock") }
+
+func (h *fakeHelper) Settings(context.Context) (s wire.Settings, err error) { return s, nil }
+func (h *fakeHelper) ChangeSettings(context.Context, wire.SettingsChange) (s wire.Settings, err error) {
+	return s, request.Unavailable
+}
+func (h *fakeHelper) KeepNetworks(context.Context, request.Reached) error { return nil }
 
 func (h *fakeHelper) Facts(context.Context) (request.Facts, error) {
 	built := uint32(1650000000) // April 2022
