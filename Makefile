@@ -11,7 +11,7 @@ PROGRAMS := farhandd farhand farhand-relay
 # The lines that go test prints for packages without tests are noise.
 TESTFLAGS ?= -race -timeout 10m
 
-.PHONY: build build-arm64 run test lab lab-soak image image-repro boot-test test-compile bench lint fuzz clean
+.PHONY: build build-arm64 run test lab lab-soak image image-repro boot-test test-compile chaos bench lint fuzz clean
 
 build: ## all programs for this machine, into bin/
 	@mkdir -p bin
@@ -58,6 +58,11 @@ boot-test: build ## the image in emulated boards: pairing, use, power cuts, watc
 	@mkdir -p bin/internal
 	@CGO_ENABLED=0 $(GO) build -trimpath -o bin/internal/boot-test ./e2e/boot
 	@exec bin/internal/boot-test $(if $(QUICK),-quick) $(if $(IMAGE),-image '$(IMAGE)') $(if $(ONLY),-only '$(ONLY)') $(BOOTFLAGS)
+
+MINUTES ?= 4
+chaos: build ## links, relay and daemon go wrong for MINUTES while everything is in use (SEED repeats the steps)
+	@FARHAND_TEST_BIN=$(CURDIR)/bin FARHAND_TEST_CHAOS=$$(( $(MINUTES) * 60 )) $(if $(SEED),FARHAND_TEST_SEED=$(SEED)) \
+		$(GO) test -count=1 -v -run '^TestChaos$$' -timeout $$(( $(MINUTES) + 10 ))m ./e2e
 
 bench: build ## the bars: ratios against a bare limit measured in the same run
 	CGO_ENABLED=0 $(GO) run ./internal/bench --bin bin

@@ -1,0 +1,187 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"farhand/client"
+	"farhand/internal/badlink"
+	"farhand/wire"
+)
+
+// TestChaos makes everything between an operator and a machine go wrong, in steps
+// that a seed repeats: both links break, fall silent while they seem to stand, and
+// crawl; relay and daemon are killed. Meanwhile commands, transfers and terminals
+// go on. No command runs twice, none is lost without an error, what was written
+// compares equal byte for byte.
+//
+// FARHAND_TEST_CHAOS is for how many seconds (make chaos).
+func TestChaos(t *testing.T) {
+	t.Parallel()
+	seconds := number(t, "FARHAND_TEST_CHAOS", 40)
+	seed := uint64(number(t, "FARHAND_TEST_SEED", int(rand.Uint32())))
+	t.Logf("%d s; FARHAND_TEST_SEED=%d repeats the steps", seconds, seed)
+
+	c := newChaos(t, seed)
+	c.b.pair(everything)
+	c.killer.firstDaemon = c.b.daemon
+	own := c.load.open(c.b.sdk())
+	c.work(own)
+	t.Cleanup(c.load.end)
+	for end := time.Now().Add(time.Duration(seconds) * time.Second); time.Now().Before(end) && !t.Failed(); {
+		c.step(own)
+	}
+	c.load.end()
+
+	c.killer.usable(own, patience)
+	c.ledger.check(t, filepath.Join(c.b.root(), "ledger"))
+	if got := c.b.owner.must("audit", "verify"); !strings.HasPrefix(got, "ok") {
+		t.Errorf("farhand audit verify says %q", got)
+	}
+	c.b.wholeAudit()
+	t.Logf("%v; %s", c.steps, c.load.tally())
+}
+
+// chaos is a bench whose programs reach each other over bad links.
+type chaos struct {
+	t      *testing.T
+	b      *bench
+	rng    *rand.Rand
+	killer *killer
+	load   *load
+	device *badlink.Link // between daemon and relay
+	desk   *badlink.Link // between operator and relay
+	ledger *ledger
+	steps  map[string]int
+}
+
+func newChaos(t *testing.T, seed uint64) *chaos {
+	t.Helper()
+	b := bareBench(t)
+	link := func() *badlink.Link {
+		l, err := badlink.Listen(t.Context(), "127.0.0.1:0", b.listen)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { l.Close() })
+		return l
+	}
+	c := &chaos{t: t, b: b, rng: rand.New(rand.NewPCG(seed, 1)), device: link(), desk: link(), ledger: newLedger(), steps: make(map[string]int)}
+	b.url = "http://" + c.device.Addr()
+	b.configure() // the daemon's way to the relay
+	b.url = "http://" + c.desk.Addr()
+	b.startRelay()
+	setup := b.relay.await(0, `setup token: (\S+)`)
+	b.signIn("--setup", setup[1])
+	c.killer = &killer{t: t, b: b, rng: c.rng}
+	c.load = &load{t: t, b: b, seed: seed, stop: make(chan struct{}), agent: b.owner}
+	return c
+}
+
+// work starts what goes on meanwhile.
+func (c *chaos) work(s *client.Session) {
+	for n := range uint64(3) {
+		c.load.repeat("command", n, breath, func(ctx context.Context, _ *rand.Rand) error { return c.ledger.run(ctx, s) })
+	}
+}
+
+// step does one thing wrong, for a while that is mostly short, and rights it.
+func (c *chaos) step(s *client.Session) {
+	c.t.Helper()
+	link, whose := c.device, "device "
+	if c.rng.IntN(2) == 0 {
+		link, whose = c.desk, "desk "
+	}
+	what := [...]string{"cut", "cut", "cut", "silence", "silence", "crawl", "kill relay", "kill daemon"}[c.rng.IntN(8)]
+	switch what {
+	case "cut":
+		link.Cut()
+	case "silence":
+		link.Silence()
+		c.killer.pause(2 * time.Second)
+		if c.rng.IntN(2) == 0 {
+			link.Cut()
+		}
+		link.Mend()
+	case "crawl":
+		link.Crawl(4<<10 + c.rng.IntN(64<<10))
+		c.killer.pause(2 * time.Second)
+		link.Mend()
+	case "kill relay":
+		whose = ""
+		c.killer.killRelay()
+	case "kill daemon":
+		whose = ""
+		c.killer.killDaemon()
+	}
+	c.steps[whose+what]++
+	c.killer.pause(time.Second)
+	if c.rng.IntN(3) == 0 { // else the next comes before all is well again
+		c.killer.usable(s, time.Second)
+	}
+}
+
+// ledger is a file on the machine to which every command adds a line of its own.
+type ledger struct {
+	mu   sync.Mutex
+	next int
+	ran  map[int]bool // line -> whether the command was answered
+}
+
+func newLedger() *ledger { return &ledger{ran: make(map[int]bool)} }
+
+func (l *ledger) run(ctx context.Context, s *client.Session) error {
+	l.mu.Lock()
+	l.next++
+	n := l.next
+	l.ran[n] = false
+	l.mu.Unlock()
+	r, err := s.Exec(ctx, wire.ExecuteCommand{Argv: []string{"sh", "-c", fmt.Sprintf("echo %d >>ledger; echo %d", n, n)}})
+	if err != nil {
+		return err
+	}
+	if r.Stdout != fmt.Sprintln(n) || r.ExitCode != 0 {
+		return fmt.Errorf("command %d is answered with %+v", n, r)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ran[n] = true
+	return nil
+}
+
+// check compares what commands did with what was answered.
+func (l *ledger) check(t *testing.T, name string) {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	times := make(map[int]int)
+	for line := range strings.Lines(string(text)) {
+		var n int
+		if _, err := fmt.Sscanf(line, "%d\n", &n); err != nil {
+			t.Errorf("the ledger has a line %q", line)
+		}
+		times[n]++
+	}
+	for n, answered := range l.ran {
+		switch {
+		case times[n] > 1:
+			t.Errorf("command %d ran %d times", n, times[n])
+		case answered && times[n] == 0:
+			t.Errorf("command %d was answered and never ran", n)
+		}
+	}
+	if len(l.ran) == 0 || !slices.Contains(slices.Collect(maps.Values(l.ran)), true) {
+		t.Error("no command was answered at all")
+	}
+}
