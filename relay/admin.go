@@ -193,14 +193,18 @@ func adminHandler(a *oauth.Server) http.Handler {
 	return mux
 }
 
-// listenAdmin opens the admin socket. A socket that lies there is a dead
-// relay's: a living one would have the store locked.
+// listenAdmin opens the admin socket. A socket that lies there and that nobody
+// answers is a dead relay's.
 func listenAdmin(dataDir string) (net.Listener, error) {
 	path, done, err := socketPath(dataDir)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
+	if c, err := net.Dial("unix", path); err == nil {
+		c.Close()
+		return nil, fmt.Errorf("data directory %s: %w", dataDir, store.ErrLocked)
+	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("admin socket: %w", err)
 	}

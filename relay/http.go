@@ -9,10 +9,16 @@ import (
 )
 
 // registerRoot mounts what belongs to neither part.
-func registerRoot(mux *http.ServeMux) {
+func (r *Relay) registerRoot(mux *http.ServeMux) {
+	node := r.node
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		w.Header().Set("Cache-Control", "no-store")
+		if node != nil && !node.Alive(node.ID()) { // a balancer takes another instance
+			w.WriteHeader(http.StatusServiceUnavailable)
+			_, _ = io.WriteString(w, "cut off from NATS\n")
+			return
+		}
 		_, _ = io.WriteString(w, "ok\n")
 	})
 	// What a person sees who types the bare address.

@@ -10,13 +10,15 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
-	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/nats-io/nats.go"
 
 	"farhand/audit"
 	"farhand/internal/slack"
 	"farhand/internal/version"
+	"farhand/relay/cluster"
 	"farhand/relay/oauth"
 	"farhand/relay/route"
 	"farhand/relay/store"
@@ -57,14 +59,19 @@ type Config struct {
 	// TrustedProxies may say in X-Forwarded-For whom they speak for.
 	TrustedProxies []netip.Prefix
 	Passphrases    oauth.Argon2 // zero: the default cost
-	Log            *slog.Logger
+	// Cluster, if it has a URL, makes the relay one instance of several: the state
+	// lies in NATS JetStream instead of the data directory.
+	Cluster Cluster
+	Log     *slog.Logger
 }
 
 // Relay is a relay that listens. Run serves; Close ends one that was never run.
 type Relay struct {
 	cfg      Config
 	log      *slog.Logger
-	store    *store.Bolt
+	store    store.Store
+	nats     *nats.Conn    // nil for a relay on its own, as is node
+	node     *cluster.Node // this instance among the others
 	audit    *audit.Log
 	auth     *oauth.Server
 	router   *route.Server
@@ -88,7 +95,7 @@ func New(ctx context.Context, cfg Config) (_ *Relay, err error) {
 	if cfg.DataDir == "" {
 		return nil, fmt.Errorf("no data directory: %w", ErrConfig)
 	}
-	if r.store, err = store.OpenBolt(filepath.Join(cfg.DataDir, "relay.db")); err != nil {
+	if err = r.openStore(ctx); err != nil {
 		return nil, err
 	}
 	if r.certs, err = loadCertificates(cfg); err != nil {
@@ -107,13 +114,18 @@ func New(ctx context.Context, cfg Config) (_ *Relay, err error) {
 		return nil, err
 	}
 	r.auth, err = oauth.New(ctx, oauth.Config{
-		Store: r.store, PublicURL: r.url, Passphrases: cfg.Passphrases, Record: recorder(r.audit, cfg.Log), Log: cfg.Log,
+		Store: r.store, Shared: r.node != nil, PublicURL: r.url, Passphrases: cfg.Passphrases, Record: recorder(r.audit, cfg.Log), Log: cfg.Log,
 	})
 	if err != nil {
 		return nil, err
 	}
-	r.router = route.New(route.Config{Authority: r.auth, Store: r.store, Log: cfg.Log})
+	r.router = route.New(route.Config{Authority: r.auth, Store: r.store, Cluster: r.node, Log: cfg.Log})
 	r.auth.Connect(r.router)
+	if r.node != nil {
+		if err = r.router.Join(ctx); err != nil {
+			return nil, err
+		}
+	}
 	setup, needed, err := r.auth.FirstSetup(ctx)
 	if err != nil {
 		return nil, err
@@ -165,7 +177,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	mux := http.NewServeMux()
 	r.auth.Register(mux)
 	r.router.Register(mux)
-	registerRoot(mux)
+	r.registerRoot(mux)
 	public := r.server(fromProxies(r.cfg.TrustedProxies, mux))
 	listener := r.listener
 	if r.certs != nil {
@@ -175,7 +187,7 @@ func (r *Relay) Run(ctx context.Context) error {
 
 	running, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	ended := make(chan error, 4)
+	ended := make(chan error, 5)
 	serve := func(s *http.Server, l net.Listener) {
 		err := s.Serve(l)
 		if errors.Is(err, http.ErrServerClosed) {
@@ -187,6 +199,15 @@ func (r *Relay) Run(ctx context.Context) error {
 	}
 	go serve(public, listener)
 	go serve(admin, r.admin)
+	instance := r.server(nil)
+	if r.node != nil {
+		mux := http.NewServeMux()
+		r.router.RegisterInstance(mux)
+		instance.Handler = route.FromInstance(mux)
+		go serve(instance, r.node.Listener())
+	} else {
+		ended <- nil
+	}
 	go func() { r.keepCertificates(running); ended <- nil }()
 	go func() { slack.Return(running); ended <- nil }()
 	r.log.Info("relay serves", "url", r.url, "listen", r.listener.Addr().String(), "version", version.String())
@@ -197,7 +218,9 @@ func (r *Relay) Run(ctx context.Context) error {
 	defer cancel()
 	// The listener closes at once, before the sockets are told to come back.
 	quiet := make(chan error, 1)
-	go func() { quiet <- errors.Join(public.Shutdown(bounded), admin.Shutdown(bounded)) }()
+	go func() {
+		quiet <- errors.Join(public.Shutdown(bounded), admin.Shutdown(bounded), instance.Shutdown(bounded))
+	}()
 	patience, enough := context.WithTimeout(bounded, socketsTime)
 	defer enough()
 	if err := r.router.Shutdown(patience); err != nil {
@@ -207,6 +230,7 @@ func (r *Relay) Run(ctx context.Context) error {
 		r.log.Warn("requests were cut", "err", err.Error())
 		public.Close()
 		admin.Close()
+		instance.Close()
 	}
 	var err error
 	for range cap(ended) {
@@ -239,9 +263,17 @@ func (r *Relay) Close() error {
 		errs = append(errs, r.audit.Close())
 		r.audit = nil
 	}
+	if r.node != nil {
+		errs = append(errs, r.node.Close())
+		r.node = nil
+	}
 	if r.store != nil {
 		errs = append(errs, r.store.Close())
 		r.store = nil
+	}
+	if r.nats != nil {
+		r.nats.Close()
+		r.nats = nil
 	}
 	return errors.Join(errs...)
 }

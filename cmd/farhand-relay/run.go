@@ -26,7 +26,11 @@ prints a one-time link and token to set up the first.
 Without a certificate it listens on loopback only, in plain HTTP. With one, made
 by init or given by --tls-cert and --tls-key, it speaks TLS. Behind a proxy on
 this host that speaks TLS, give --public-url https://… and --trusted-proxies
-127.0.0.1,::1.`,
+127.0.0.1,::1.
+
+With --nats it is one instance of several: any of them serves any machine and any
+operator, and one that dies is replaced by the others. docs/relay-cluster.md has
+how to run three.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := a.needDataDir(); err != nil {
@@ -61,6 +65,13 @@ this host that speaks TLS, give --public-url https://… and --trusted-proxies
 	f.StringVar(&cfg.TLSCert, "tls-cert", "", "certificate chain, PEM (default: what init made)")
 	f.StringVar(&cfg.TLSKey, "tls-key", "", "its key, PEM")
 	f.StringSliceVar(&proxies, "trusted-proxies", nil, "addresses or networks whose X-Forwarded-For is believed")
+	f.StringVar(&cfg.Cluster.URL, "nats", "", "be one instance of several, over these NATS servers (nats://host:4222,…)")
+	f.StringVar(&cfg.Cluster.Name, "cluster", "", "name of the cluster on the NATS servers (default farhand)")
+	f.StringVar(&cfg.Cluster.Credentials, "nats-creds", "", "credentials file for NATS, or one with an nkey seed")
+	f.StringVar(&cfg.Cluster.CA, "nats-ca", "", "CA certificates of the NATS servers, PEM (default: the system's)")
+	f.StringVar(&cfg.Cluster.Cert, "nats-cert", "", "certificate to show to the NATS servers, PEM")
+	f.StringVar(&cfg.Cluster.Key, "nats-key", "", "its key, PEM")
+	f.IntVar(&cfg.Cluster.Replicas, "nats-replicas", 0, "how many NATS servers keep the state (default: 3 where there are as many)")
 	f.BoolVarP(&verbose, "verbose", "v", false, "log more")
 	return cmd
 }

@@ -113,4 +113,7 @@ type Sockets interface {
 	// when the new approval counts: every socket has acknowledged it or was
 	// closed for not doing so in time. It gives up earlier only with ctx.
 	ApprovalChanged(ctx context.Context, owner, machineID string)
+	// Approved says what the store holds now, changed by another instance of the
+	// relay: sockets that were told otherwise are sent GRANTS_UPDATE.
+	Approved(owner, machineID string, approval wire.Ceiling)
 }

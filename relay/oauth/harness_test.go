@@ -132,6 +132,7 @@ func (k *sockets) take() []string {
 	return c
 }
 
+func (k *sockets) Approved(owner, machine string, _ wire.Ceiling) { k.note("approved", owner, machine) }
 func (k *sockets) Hello(owner, machine string) *wire.Hello {
 	if machine != "online" {
 		return nil

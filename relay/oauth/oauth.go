@@ -31,6 +31,8 @@ const (
 // Config is what a Server needs.
 type Config struct {
 	Store store.Store
+	// Shared says that other instances of the relay write to the Store, too.
+	Shared bool
 	// PublicURL is where browsers and devices reach the relay: scheme, host and
 	// port, nothing after it. Forms are accepted from this origin alone. With
 	// https, cookies are Secure and __Host-.
@@ -133,6 +135,9 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	s.done.Go(func() {
 		for ev := range changes {
 			s.cache.changed(ev.Key)
+			if cfg.Shared {
+				s.follow(ev)
+			}
 		}
 		s.cache.disable()
 	})
@@ -174,6 +179,7 @@ func (noSockets) RevokeFamily(string, string)                     {}
 func (noSockets) RevokeMachine(string, string)                    {}
 func (noSockets) RevokeHolder(string, string)                     {}
 func (noSockets) ApprovalChanged(context.Context, string, string) {}
+func (noSockets) Approved(string, string, wire.Ceiling)           {}
 
 // ownKey reads the relay's secret, or makes it at the first start.
 func ownKey(ctx context.Context, s store.Store) ([]byte, error) {

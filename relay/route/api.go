@@ -1,9 +1,11 @@
 package route
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"net/http"
 	"path"
 	"slices"
@@ -64,6 +66,12 @@ type sessionInfo struct {
 // resolve finds the machine that an operator means among those that its token
 // covers.
 func (s *Server) resolve(ctx context.Context, op access.Operator, name string) (access.Machine, error) {
+	if s.known(op.Owner, name) != nil && op.MayUse(name) { // an id comes before every name
+		rec, err := s.authority.Machine(ctx, op.Owner, name)
+		if err == nil || !errors.Is(err, access.ErrNotFound) {
+			return rec, err
+		}
+	}
 	all, err := s.authority.Machines(ctx, op.Owner)
 	if err != nil {
 		return access.Machine{}, err
@@ -78,6 +86,9 @@ func (s *Server) target(ctx context.Context, op access.Operator, name string) (*
 		return nil, rec, err
 	}
 	m := s.machine(op.Owner, rec.ID)
+	if instance := s.elsewhere(ctx, m.key); instance != "" {
+		return nil, rec, &errElsewhere{instance}
+	}
 	m.approval.Store(&rec.Approval)
 	if m.online() == nil {
 		return nil, rec, unreachable().With("machine", rec.Name)
@@ -97,7 +108,20 @@ func (s *Server) call(f func(w http.ResponseWriter, r *http.Request, op access.O
 		if !ok {
 			return
 		}
+		var body []byte
+		if s.places != nil { // it may have to be sent again
+			var err error
+			if body, err = buffered(w, r); err != nil {
+				s.replyError(w, wire.Errorf(wire.InvalidArgument, "the body is too long or was cut off"))
+				return
+			}
+		}
 		answer, err := f(w, r, op)
+		if other, ok := errors.AsType[*errElsewhere](err); ok {
+			r.Body = io.NopCloser(bytes.NewReader(body))
+			s.passOn(w, r, other.instance)
+			return
+		}
 		if err != nil {
 			s.replyError(w, err)
 			return
@@ -311,6 +335,9 @@ func (s *Server) getSessions(_ http.ResponseWriter, r *http.Request, op access.O
 			info.Live = ses.conn() != nil
 			info.LastUsed = time.Unix(max(ses.used.Load(), rec.LastUsed.Unix()), 0).UTC()
 		}
+		if used, live := s.toldOf(rec.Owner, rec.Machine).Live[rec.ID]; live {
+			info.Live, info.LastUsed = true, time.Unix(max(used, info.LastUsed.Unix()), 0).UTC()
+		}
 		list = append(list, info)
 	}
 	return map[string]any{"sessions": list}, nil
@@ -330,6 +357,9 @@ func (s *Server) deleteSession(_ http.ResponseWriter, r *http.Request, op access
 	}
 	if err != nil {
 		return nil, err
+	}
+	if instance := s.elsewhere(r.Context(), ses.machine.key); instance != "" {
+		return nil, &errElsewhere{instance}
 	}
 	ctx, cancel := context.WithTimeout(s.ctx, s.timing.open)
 	defer cancel()

@@ -3,6 +3,8 @@ package route
 import (
 	"sync"
 	"sync/atomic"
+
+	"farhand/wire"
 )
 
 // frameBuf is the memory of one inbound frame, counted by its users: get hands
@@ -24,9 +26,13 @@ func (f *frameBuf) retain() *frameBuf {
 
 // bufClasses are the sizes in which frames are read, each 16 times the one
 // before: a frame of 16 MiB is copied three times while it grows, together 1 MiB.
-// The last is one byte more than the largest frame, so that a longer one shows. The first also
-// holds a small frame with its header.
-var bufClasses = [...]int{smallFrame + 16, 64 << 10, 1 << 20, 16<<20 + 1}
+// The last is more than the largest frame, so that a longer one shows. The first
+// also holds a small frame with its header.
+var bufClasses = [...]int{smallFrame + 16, 64 << 10, 1 << 20, maxAnswer + 1}
+
+// maxAnswer is the largest frame that comes from another instance: the largest
+// of a device with the operator's ids instead of the relay's.
+const maxAnswer = wire.MaxFrame + 4<<10
 
 // buffers hands out frame memory again, so that neither zeroing nor collecting
 // 16 MiB at a time bounds the throughput.

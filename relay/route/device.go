@@ -85,6 +85,12 @@ func (s *Server) serveDevice(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
+	if ses != nil {
+		if instance := s.elsewhere(r.Context(), ses.machine.key); instance != "" {
+			s.passOn(w, r, instance)
+			return
+		}
+	}
 	if !s.families.enter(who.Owner + "/" + who.Family) {
 		deny(w, http.StatusTooManyRequests, "too many sockets of one device")
 		return
@@ -148,7 +154,7 @@ func (s *Server) runDevice(ws *websocket.Conn, token string, who access.Device, 
 
 // handshake waits for HELLO, checks it, answers it and makes the socket the
 // machine's or the session's own.
-func (s *Server) handshake(k *socket, who access.Device, ses *session) (*device, error) {
+func (s *Server) handshake(k *socket, who access.Device, ses *session) (_ *device, err error) {
 	late := time.AfterFunc(s.timing.hello, func() {
 		no := refuse(wire.CloseHelloTimeout, "HELLO_TIMEOUT", "no HELLO in time")
 		k.close(no.code, no.reason)
@@ -195,6 +201,20 @@ func (s *Server) handshake(k *socket, who access.Device, ses *session) (*device,
 			return nil, forbidden("this machine isn't approved")
 		}
 		s.log.Error("machine not read", "machine", h.MachineID, "error", err)
+		return nil, refuse(wire.ClosePlatformError, "INTERNAL_ERROR", "try again later")
+	}
+	m.arriving.Add(1)
+	defer func() {
+		m.arriving.Add(-1)
+		if err != nil {
+			s.places.released(m)
+		}
+	}()
+	switch err := s.places.claim(ctx, m, ses == nil); {
+	case errors.As(err, new(*errElsewhere)):
+		return nil, &refusal{wire.CloseServiceRestart, "the machine is elsewhere"}
+	case err != nil:
+		s.log.Error("machine not claimed", "machine", h.MachineID, "error", err)
 		return nil, refuse(wire.ClosePlatformError, "INTERNAL_ERROR", "try again later")
 	}
 	d := &device{sock: k, token: who, machine: m, session: ses, offered: h.Capabilities,

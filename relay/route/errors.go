@@ -10,6 +10,18 @@ func unreachable() *wire.Error {
 	return wire.Errorf(wire.MachineUnreachable, "the machine is not connected")
 }
 
+// tooMany refuses an operator's request beyond those that may be unanswered.
+func tooMany() *wire.Error {
+	return wire.Errorf(wire.ShimOverloaded, "more than %d requests of this connection are unanswered", maxOutstanding).
+		With("max_concurrent", maxOutstanding)
+}
+
+// unsendable refuses what is no request that operators may send.
+func unsendable(t wire.Type) *wire.Error {
+	name := cut(string(t), 64)
+	return wire.Errorf(wire.FeatureNotSupported, "%s can't be sent here", name).With("feature", name).With("op", name)
+}
+
 func overloaded(window int) *wire.Error {
 	e := wire.Errorf(wire.ShimOverloaded, "the machine had no room for another request for too long")
 	if window > 0 {

@@ -21,6 +21,9 @@ type machine struct {
 
 	approval atomic.Pointer[wire.Ceiling] // nil until it was read
 
+	placing  sync.Mutex   // one change of the machine's place at a time; see places
+	arriving atomic.Int32 // sockets in their handshake
+
 	mu       sync.Mutex
 	control  *device
 	lostAt   time.Time     // when the last control socket was lost
@@ -112,10 +115,11 @@ func (m *machine) announce() {
 // drop gives up the control socket, if it still is d.
 func (m *machine) drop(d *device) {
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	if m.control == d {
 		m.control, m.lostAt = nil, time.Now()
 	}
+	m.mu.Unlock()
+	m.srv.places.released(m)
 }
 
 // connected waits for the control socket: not at all if it is there, and no
@@ -124,12 +128,16 @@ func (m *machine) connected(ctx context.Context) (*device, *wire.Error) {
 	for {
 		m.mu.Lock()
 		d, came := m.control, m.came
-		left := time.Until(m.lostAt.Add(m.srv.timing.reconnectGrace))
+		lost := m.lostAt
 		m.mu.Unlock()
 		if d != nil {
 			return d, nil
 		}
-		if left <= 0 {
+		if at := m.srv.places.lostAt(m.key); at.After(lost) {
+			lost = at
+		}
+		left := time.Until(lost.Add(m.srv.timing.reconnectGrace))
+		if left <= 0 || m.srv.places.at(m.key) != "" {
 			return nil, unreachable()
 		}
 		t := time.NewTimer(left)

@@ -35,6 +35,13 @@ type operator struct {
 	blocked map[*lane]struct{} // lanes that hold requests back because this socket isn't read
 	missed  map[scope]struct{} // where frames of streams were lost since it last caught up
 
+	guest bool   // another instance's, on behalf of an operator there
+	token string // what it signed in with, for other instances
+
+	dialing   sync.Mutex           // one socket to another instance is opened at a time
+	upstreams map[string]*upstream // by instance; under mu
+	room      chan struct{}        // closed when the answers are read again, if somebody waits; under mu
+
 	tag      string      // in the ids of its requests to devices, so that frames of streams find it; see listeners
 	streamed atomic.Bool // it may have streams
 }
@@ -68,17 +75,18 @@ func (s *Server) serveOperator(w http.ResponseWriter, r *http.Request) {
 		s.log.Debug("upgrade failed", "error", err)
 		return
 	}
+	guest := isGuest(r.Context())
 	s.spawn(func() {
 		defer s.holders.leave(who.Holder)
-		s.runOperator(ws, token, who)
+		s.runOperator(ws, token, who, guest)
 	})
 }
 
 // runOperator is the reader of an operator's socket.
-func (s *Server) runOperator(ws *websocket.Conn, token string, who access.Operator) {
+func (s *Server) runOperator(ws *websocket.Conn, token string, who access.Operator, guest bool) {
 	k := s.newSocket(ws, s.bounds.operator)
 	k.expires = who.Expires
-	op := &operator{srv: s, sock: k, who: who, waiting: make(map[requestRef]struct{}), blocked: make(map[*lane]struct{})}
+	op := &operator{srv: s, sock: k, who: who, token: token, guest: guest, waiting: make(map[requestRef]struct{}), blocked: make(map[*lane]struct{})}
 	k.drained, k.caughtUp = op.drained, op.caughtUp
 	if !s.track(k) {
 		k.close(wire.CloseServiceRestart, "restarting")
@@ -94,6 +102,7 @@ func (s *Server) runOperator(ws *websocket.Conn, token string, who access.Operat
 	s.listeners.part(op)
 	s.log.Info("operator disconnected", "owner", who.Owner, "holder", who.Holder, "why", closeText(err),
 		"after", time.Since(k.born).Round(time.Millisecond))
+	op.leaveUpstreams()
 	k.finish(err)
 	op.drained() // lets go of what was held back for it
 }
@@ -141,6 +150,10 @@ func (op *operator) drained() {
 		lanes = append(lanes, l)
 	}
 	clear(op.blocked)
+	if op.room != nil {
+		close(op.room)
+		op.room = nil
+	}
 	op.mu.Unlock()
 	for _, l := range lanes {
 		l.resume()
@@ -160,6 +173,9 @@ func (op *operator) dispatch(frame *frameBuf) bool {
 		op.say(env, wire.Message{Type: wire.TPong})
 		op.srv.buffers.release(frame)
 		return true
+	}
+	if key, instance := op.destination(env); instance != "" {
+		return op.passOn(instance, key, env, frame)
 	}
 	if env.Type == wire.TStreamCredit {
 		return op.credit(env, frame)
@@ -189,19 +205,29 @@ func (op *operator) expect(env wire.Envelope) bool {
 	return true
 }
 
+// answered notes that a request has its answer; false if it had none to come.
+func (op *operator) answered(ref requestRef) bool {
+	op.mu.Lock()
+	defer op.mu.Unlock()
+	_, waits := op.waiting[ref]
+	delete(op.waiting, ref)
+	return waits
+}
+
+func (op *operator) outstanding() int {
+	op.mu.Lock()
+	defer op.mu.Unlock()
+	return len(op.waiting)
+}
+
 // route finds where a request goes and whether it may.
 func (op *operator) route(env wire.Envelope, frame *frameBuf) (*request, *lane, *wire.Error) {
-	op.mu.Lock()
-	n := len(op.waiting)
-	op.mu.Unlock()
-	if n > maxOutstanding {
-		return nil, nil, wire.Errorf(wire.ShimOverloaded, "more than %d requests of this connection are unanswered", maxOutstanding).
-			With("max_concurrent", maxOutstanding)
+	if op.outstanding() > maxOutstanding {
+		return nil, nil, tooMany()
 	}
 	method, ok := wire.MethodOf(env.Type)
 	if !ok || method.Channel&wire.Data == 0 || method.Capability == wire.Grants {
-		return nil, nil, wire.Errorf(wire.FeatureNotSupported, "%s can't be sent here", cut(string(env.Type), 64)).
-			With("feature", cut(string(env.Type), 64)).With("op", cut(string(env.Type), 64))
+		return nil, nil, unsendable(env.Type)
 	}
 	if env.Payload[0] != '{' {
 		return nil, nil, wire.Errorf(wire.InternalError, "the payload of %s must be an object", env.Type).With("reason", "invalid_payload")
@@ -306,11 +332,7 @@ func (op *operator) machineFor(env wire.Envelope, method wire.Method) (*machine,
 // devices is cut to what the ceiling allows, since the control socket knows
 // nothing of tokens.
 func (op *operator) settle(req wire.Envelope, ceiling *wire.Ceiling, res result) {
-	ref := requestRef{req.SessionID, req.ID}
-	op.mu.Lock()
-	_, waits := op.waiting[ref]
-	delete(op.waiting, ref)
-	op.mu.Unlock()
+	waits := op.answered(requestRef{req.SessionID, req.ID})
 	switch {
 	case !waits:
 		op.srv.buffers.release(res.buf)

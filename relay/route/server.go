@@ -2,14 +2,17 @@ package route
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"sync"
 	"time"
 
 	"github.com/gorilla/websocket"
 
 	"farhand/relay/access"
+	"farhand/relay/cluster"
 	"farhand/relay/store"
 	"farhand/wire"
 )
@@ -101,6 +104,9 @@ type Config struct {
 	Authority access.Authority // tokens, approvals, machines
 	Store     store.Store      // the sessions
 	Log       *slog.Logger     // nil: nothing is logged
+	// Cluster is the other instances of this relay, which has the Store with them;
+	// nil for one on its own.
+	Cluster *cluster.Node
 	// ClientID is the OAuth client whose tokens are taken on device sockets.
 	// Empty: autogpt-local-executor.
 	ClientID string
@@ -118,6 +124,9 @@ type Server struct {
 	upgrader  websocket.Upgrader
 	buffers   buffers
 	families  counter
+	places    *places         // nil for a relay of one instance
+	transport *http.Transport // to other instances
+	askers    askers
 	holders   counter
 
 	ctx    context.Context // ends with Shutdown
@@ -153,6 +162,12 @@ func newServer(cfg Config, t timing, b bounds) *Server {
 		s.clientID = "autogpt-local-executor"
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
+	if cfg.Cluster != nil {
+		s.places = &places{srv: s, node: cfg.Cluster, store: cfg.Store, where: make(map[machineKey]home),
+			left: make(map[machineKey]time.Time), gone: make(map[string]time.Time)}
+		s.transport = newTransport(cfg.Cluster)
+		s.askers.heard = make(map[[2]string]*heard)
+	}
 	s.spawn(s.sweep)
 	return s
 }
@@ -185,6 +200,22 @@ func (s *Server) Register(mux *http.ServeMux) {
 	mux.HandleFunc("POST /api/machines/{machine}/audit/verify", s.call(s.postVerify))
 	mux.HandleFunc("GET /api/machines/{machine}/settings", s.call(s.getSettings))
 	mux.HandleFunc("PATCH /api/machines/{machine}/settings", s.call(s.patchSettings))
+}
+
+// Join reads which instance has which machine and goes on hearing of it. To be
+// called once, before anything is served, by an instance among several.
+func (s *Server) Join(ctx context.Context) error {
+	if err := s.places.follow(ctx); err != nil {
+		return fmt.Errorf("where machines are: %w", err)
+	}
+	return nil
+}
+
+// RegisterInstance mounts what other instances may call: what everybody may, and
+// more. The handler has to be wrapped in FromInstance.
+func (s *Server) RegisterInstance(mux *http.ServeMux) {
+	s.Register(mux)
+	s.registerInstance(mux)
 }
 
 // spawn runs f in a goroutine that Shutdown waits for. The caller is such a
@@ -285,6 +316,9 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	}
 	s.mu.Unlock()
 	s.cancel()
+	if s.transport != nil {
+		s.transport.CloseIdleConnections()
+	}
 	for _, l := range lanes {
 		l.close(unreachable())
 	}
@@ -321,14 +355,23 @@ func (s *Server) Close() error {
 // Online implements access.Sockets.
 func (s *Server) Online(owner, machineID string) bool {
 	m := s.known(owner, machineID)
-	return m != nil && m.online() != nil
+	return m != nil && m.online() != nil || s.places.online(machineKey{owner, machineID})
+}
+
+// toldOf is what the instance that has a machine says of it, if it is another.
+func (s *Server) toldOf(owner, machineID string) told {
+	instance := s.places.at(machineKey{owner, machineID})
+	if instance == "" {
+		return told{}
+	}
+	return s.ask(instance, owner)[machineID]
 }
 
 // Hello implements access.Sockets.
 func (s *Server) Hello(owner, machineID string) *wire.Hello {
 	m := s.known(owner, machineID)
-	if m == nil {
-		return nil
+	if m == nil || m.online() == nil {
+		return s.toldOf(owner, machineID).Hello
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -337,14 +380,12 @@ func (s *Server) Hello(owner, machineID string) *wire.Hello {
 
 // Facts implements access.Sockets.
 func (s *Server) Facts(owner, machineID string) *wire.MachineFacts {
-	m := s.known(owner, machineID)
-	if m == nil {
-		return nil
+	if m := s.known(owner, machineID); m != nil {
+		if d := m.online(); d != nil {
+			return d.facts.Load()
+		}
 	}
-	if d := m.online(); d != nil {
-		return d.facts.Load()
-	}
-	return nil
+	return s.toldOf(owner, machineID).Facts
 }
 
 // RevokeFamily implements access.Sockets.
@@ -409,6 +450,18 @@ func (s *Server) ApprovalChanged(ctx context.Context, owner, machineID string) {
 		return
 	}
 	defer s.leave()
+	s.approvalChangedHere(ctx, owner, machineID)
+	instance := s.places.at(machineKey{owner, machineID})
+	if instance == "" {
+		return
+	}
+	_, err := s.hop(ctx, http.MethodPost, instance, "/cluster/approval?"+url.Values{"owner": {owner}, "machine": {machineID}}.Encode())
+	if err != nil { // it hears of it by the store, too
+		s.log.Warn("change of an approval not passed on", "machine", machineID, "instance", instance, "error", err)
+	}
+}
+
+func (s *Server) approvalChangedHere(ctx context.Context, owner, machineID string) {
 	m := s.known(owner, machineID)
 	if m == nil {
 		return
@@ -417,5 +470,17 @@ func (s *Server) ApprovalChanged(ctx context.Context, owner, machineID string) {
 	case <-m.pushGrants():
 	case <-ctx.Done():
 	case <-s.ctx.Done():
+	}
+}
+
+// Approved implements access.Sockets.
+func (s *Server) Approved(owner, machineID string, c wire.Ceiling) {
+	m := s.known(owner, machineID)
+	if m == nil || !s.enter() {
+		return
+	}
+	defer s.leave()
+	if was := m.approval.Load(); was == nil || !same(was, &c) {
+		m.pushGrants()
 	}
 }

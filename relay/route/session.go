@@ -27,6 +27,7 @@ type session struct {
 	count  int           // data sockets that came so far
 	flight *flight
 	gone   bool
+	ending atomic.Bool // here: the record goes, and nobody else has to see to the rest
 }
 
 // flight is one attempt to bring the data socket back, shared by all who want it.
@@ -144,6 +145,7 @@ func (ses *session) drop(d *device) {
 		ses.data = nil
 	}
 	ses.mu.Unlock()
+	ses.machine.srv.places.released(ses.machine)
 	ses.save()
 }
 
@@ -316,6 +318,7 @@ func (m *machine) crowded(ctx context.Context, err error, wanted *session) bool 
 // end removes the session: the record first, so that a removal that fails has
 // torn nothing down, then the device's side and ours.
 func (s *Server) end(ctx context.Context, ses *session) error {
+	ses.ending.Store(true)
 	if err := s.deleteRecord(ctx, ses.rec.Owner, ses.rec.ID); err != nil {
 		return err
 	}

@@ -242,17 +242,33 @@ func (d *device) lookAgain() {
 	for _, op := range listeners.all(func(op *operator) bool { return op.streamed.Load() && op.listensTo(d) }) {
 		op.lookAgain(at)
 	}
-	if d.session != nil {
-		return
+	if d.session == nil {
+		d.machine.callBack()
 	}
-	for _, ses := range d.machine.stranded(time.Now()) {
+}
+
+// callBack tells those who have streams in sessions of the machine that have no
+// socket here.
+func (m *machine) callBack() {
+	for _, ses := range m.stranded(time.Now()) {
 		rec := ses.rec
-		for _, op := range listeners.all(func(op *operator) bool {
+		for _, op := range m.srv.listeners.all(func(op *operator) bool {
 			return op.streamed.Load() && op.who.Owner == rec.Owner && op.who.Holder == rec.Holder
 		}) {
 			op.lookAgain(scope{session: rec.ID})
 		}
 	}
+}
+
+// lookAgain tells this instance's own operators that another has the machine now:
+// where it was before, frames were lost.
+func (m *machine) lookAgain() {
+	for _, op := range m.srv.listeners.all(func(op *operator) bool {
+		return op.streamed.Load() && !op.guest && op.who.Owner == m.key.owner && op.who.MayUse(m.key.id)
+	}) {
+		op.lookAgain(scope{machine: m.key.id})
+	}
+	m.callBack()
 }
 
 // stranded are the machine's sessions that had a stream of late and have no socket.

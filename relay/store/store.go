@@ -154,3 +154,16 @@ func CheckValue(key string, value []byte) error {
 	}
 	return nil
 }
+
+// Split takes a key apart that Key made.
+func Split(key string) []string {
+	parts := strings.Split(key, ".")
+	for i, p := range parts {
+		if b, ok := strings.CutPrefix(p, "="); ok {
+			if text, err := base64.RawURLEncoding.DecodeString(b); err == nil {
+				parts[i] = string(text)
+			}
+		}
+	}
+	return parts
+}
