@@ -17,9 +17,12 @@ import (
 	"time"
 
 	"github.com/gorilla/websocket"
+	"github.com/nats-io/nats.go"
 
 	"farhand/internal/leak"
+	"farhand/internal/natstest"
 	"farhand/relay/access"
+	"farhand/relay/cluster"
 	"farhand/relay/store"
 	"farhand/wire"
 )
@@ -158,16 +161,21 @@ func (a *memAuthority) approve(c wire.Ceiling) {
 
 // bench is a relay on loopback with a store on disk.
 type bench struct {
-	t    testing.TB
-	auth *memAuthority
-	db   store.Store
-	path string
-	srv  *Server
-	http *httptest.Server
-	log  *bytes.Buffer
-	tim  timing
-	size bounds
-	tls  bool // from the next restart on
+	t      testing.TB
+	auth   *memAuthority
+	db     store.Store
+	path   string
+	srv    *Server
+	http   *httptest.Server
+	log    *bytes.Buffer
+	tim    timing
+	size   bounds
+	tls    bool             // from the next restart on
+	nats   *natstest.Server // of a cluster's instance, which has no path
+	node   *cluster.Node
+	conn   *nats.Conn
+	hops   *http.Server // for the other instances
+	served chan struct{}
 }
 
 // quick are times for tests: what should not happen takes as long as in life.
@@ -202,15 +210,22 @@ func startSmall(t testing.TB, tim timing, size bounds) *bench {
 func (b *bench) restart() {
 	b.t.Helper()
 	b.stop()
-	db, err := store.OpenBolt(b.path)
-	if err != nil {
-		b.t.Fatal(err)
+	log := slog.New(slog.NewTextHandler(&lockedWriter{w: b.log}, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	if b.nats != nil {
+		b.join(log)
+	} else {
+		db, err := store.OpenBolt(b.path)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		b.db = db
 	}
-	b.db = db
-	b.srv = newServer(Config{Authority: b.auth, Store: db,
-		Log: slog.New(slog.NewTextHandler(&lockedWriter{w: b.log}, &slog.HandlerOptions{Level: slog.LevelDebug}))}, b.tim, b.size)
+	b.srv = newServer(Config{Authority: b.auth, Store: b.db, Cluster: b.node, Log: log}, b.tim, b.size)
 	mux := http.NewServeMux()
 	b.srv.Register(mux)
+	if b.nats != nil {
+		b.serveInstances()
+	}
 	if b.tls {
 		b.http = httptest.NewTLSServer(mux)
 	} else {
@@ -227,6 +242,9 @@ func (b *bench) stop() {
 	}
 	b.http.Client().CloseIdleConnections()
 	b.http.Close()
+	if b.nats != nil {
+		b.part()
+	}
 	if err := b.db.Close(); err != nil {
 		b.t.Errorf("close the store: %v", err)
 	}
@@ -418,6 +436,8 @@ type robot struct {
 	onControl func(p *peer, env wire.Envelope) bool
 	// noData keeps data sockets from being opened.
 	noData bool
+	// dataAt is where data sockets are opened, if not where the control socket is.
+	dataAt *bench
 
 	mu     sync.Mutex
 	data   map[string]*peer // by session
@@ -622,7 +642,11 @@ func (r *robot) openData(id string) {
 	}
 	root := r.bound[id].AllowedRoot
 	r.wg.Go(func() {
-		p, status := r.b.dial("/ws/local-executor/"+id, devTok)
+		at := r.b
+		if r.dataAt != nil {
+			at = r.dataAt
+		}
+		p, status := at.dial("/ws/local-executor/"+id, devTok)
 		if p == nil {
 			r.note(fmt.Sprintf("data refused %d", status))
 			return

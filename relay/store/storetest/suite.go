@@ -243,7 +243,7 @@ func testExpiry(t *testing.T, ctx context.Context, s store.Store) {
 }
 
 func testExpiryMoves(t *testing.T, ctx context.Context, s store.Store) {
-	soon := time.Now().Add(100 * time.Millisecond)
+	soon := time.Now().Add(500 * time.Millisecond)
 	kept := must(s.Create(ctx, "kept", nil, soon))(t)
 	moved := must(s.Create(ctx, "moved", nil, soon))(t)
 	must(s.Create(ctx, "marker", nil, soon))(t)
