@@ -36,8 +36,10 @@ const (
 	renewBefore = 60 * 24 * time.Hour
 	// backdate lets in clients whose clock is a bit late.
 	backdate = 24 * time.Hour
-	// lookAgain is how often a running relay looks after its certificate.
-	lookAgain = time.Hour
+	// lookAgain is how often a running relay looks whether its own certificate is
+	// to be renewed, and lookAtFiles whether the files have changed.
+	lookAgain   = time.Hour
+	lookAtFiles = 5 * time.Second
 )
 
 func caPath(dataDir string) string    { return filepath.Join(dataDir, "tls", "ca.pem") }
@@ -298,6 +300,22 @@ type certificates struct {
 	current           atomic.Pointer[tls.Certificate]
 }
 
+// stamp tells one state of the files from another without reading them.
+type stamp [2]struct {
+	at   time.Time
+	size int64
+}
+
+func (c *certificates) stamp() stamp {
+	var s stamp
+	for i, path := range []string{c.certPath, c.keyPath} {
+		if info, err := os.Stat(path); err == nil {
+			s[i].at, s[i].size = info.ModTime(), info.Size()
+		}
+	}
+	return s
+}
+
 // loadCertificates reads what the configuration or Init left; nil if there is
 // neither.
 func loadCertificates(cfg Config) (*certificates, error) {
@@ -363,13 +381,17 @@ func (c *certificates) refresh(log *slog.Logger) error {
 // wrap puts TLS over a listener. HTTP/1.1 alone is offered: WebSockets need it,
 // and it costs less for each connection.
 func (c *certificates) wrap(l net.Listener) net.Listener {
-	return tls.NewListener(l, &tls.Config{
+	return tls.NewListener(l, c.config())
+}
+
+func (c *certificates) config() *tls.Config {
+	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
 		NextProtos: []string{"http/1.1"},
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 			return c.current.Load(), nil
 		},
-	})
+	}
 }
 
 // keepCertificates looks after the certificate until ctx ends.
@@ -377,16 +399,38 @@ func (r *Relay) keepCertificates(ctx context.Context) {
 	if r.certs == nil {
 		return
 	}
-	tick := time.NewTicker(lookAgain)
+	r.certs.keep(ctx, r.log)
+}
+
+// keep takes a new certificate within seconds of its being written, and renews
+// our own in time, until ctx ends. Connections that are there go on with the one
+// that they began with. Two files can't be replaced at once: a pair that doesn't
+// fit is looked at again, and until it fits the old one stays.
+func (c *certificates) keep(ctx context.Context, log *slog.Logger) {
+	tick := time.NewTicker(lookAtFiles)
 	defer tick.Stop()
+	seen, looked, complained := c.stamp(), time.Now(), stamp{}
 	for {
 		select {
 		case <-tick.C:
-			if err := r.certs.refresh(r.log); err != nil {
-				r.log.Error("certificate can't be read, the old one stays", "err", err.Error())
-			}
 		case <-ctx.Done():
 			return
+		}
+		now := c.stamp()
+		if now == seen && time.Since(looked) < lookAgain {
+			continue
+		}
+		before := c.current.Load()
+		if err := c.refresh(log); err != nil {
+			if complained != now {
+				log.Error("certificate can't be read, the old one stays", "err", err.Error())
+			}
+			complained = now
+			continue
+		}
+		seen, looked = c.stamp(), time.Now()
+		if leaf := c.current.Load().Leaf; !leaf.Equal(before.Leaf) {
+			log.Info("certificate replaced", "names", strings.Join(leaf.DNSNames, ","), "until", leaf.NotAfter)
 		}
 	}
 }
