@@ -19,6 +19,7 @@ import (
 	"farhand/internal/slack"
 	"farhand/internal/version"
 	"farhand/relay/cluster"
+	"farhand/relay/limit"
 	"farhand/relay/oauth"
 	"farhand/relay/route"
 	"farhand/relay/store"
@@ -59,6 +60,8 @@ type Config struct {
 	// TrustedProxies may say in X-Forwarded-For whom they speak for.
 	TrustedProxies []netip.Prefix
 	Passphrases    oauth.Argon2 // zero: the default cost
+	// Limits bound how fast each login and token may ask. Nil: limit.Default.
+	Limits *limit.Rates
 	// Cluster, if it has a URL, makes the relay one instance of several: the state
 	// lies in NATS JetStream instead of the data directory.
 	Cluster Cluster
@@ -113,13 +116,18 @@ func New(ctx context.Context, cfg Config) (_ *Relay, err error) {
 	if r.audit, err = openAudit(cfg.DataDir, cfg.Log); err != nil {
 		return nil, err
 	}
+	rates := limit.Default
+	if cfg.Limits != nil {
+		rates = *cfg.Limits
+	}
+	limits := limit.New(rates)
 	r.auth, err = oauth.New(ctx, oauth.Config{
-		Store: r.store, Shared: r.node != nil, PublicURL: r.url, Passphrases: cfg.Passphrases, Record: recorder(r.audit, cfg.Log), Log: cfg.Log,
+		Store: r.store, Limits: limits, Shared: r.node != nil, PublicURL: r.url, Passphrases: cfg.Passphrases, Record: recorder(r.audit, cfg.Log), Log: cfg.Log,
 	})
 	if err != nil {
 		return nil, err
 	}
-	r.router = route.New(route.Config{Authority: r.auth, Store: r.store, Cluster: r.node, Log: cfg.Log})
+	r.router = route.New(route.Config{Authority: r.auth, Store: r.store, Cluster: r.node, Limits: limits, Log: cfg.Log})
 	r.auth.Connect(r.router)
 	if r.node != nil {
 		if err = r.router.Join(ctx); err != nil {

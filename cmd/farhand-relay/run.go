@@ -10,11 +10,13 @@ import (
 
 	"farhand/internal/version"
 	"farhand/relay"
+	"farhand/relay/limit"
 	"farhand/systemd"
 )
 
 func (a *app) run() *cobra.Command {
-	var cfg relay.Config
+	rates := limit.Default
+	cfg := relay.Config{Limits: &rates}
 	var proxies []string
 	var verbose bool
 	cmd := &cobra.Command{
@@ -65,6 +67,8 @@ how to run three.`,
 	f.StringVar(&cfg.TLSCert, "tls-cert", "", "certificate chain, PEM (default: what init made)")
 	f.StringVar(&cfg.TLSKey, "tls-key", "", "its key, PEM")
 	f.StringSliceVar(&proxies, "trusted-proxies", nil, "addresses or networks whose X-Forwarded-For is believed")
+	f.Float64Var(&rates.Calls, "max-calls", rates.Calls, "calls of the API that one login or token may make in a second on average; 0: any number")
+	f.Float64Var(&rates.Requests, "max-requests", rates.Requests, "requests that one login or token may send in a second on average; 0: any number")
 	f.StringVar(&cfg.Cluster.URL, "nats", "", "be one instance of several, over these NATS servers (nats://host:4222,…)")
 	f.StringVar(&cfg.Cluster.Name, "cluster", "", "name of the cluster on the NATS servers (default farhand)")
 	f.StringVar(&cfg.Cluster.Credentials, "nats-creds", "", "credentials file for NATS, or one with an nkey seed")

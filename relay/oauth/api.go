@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"math"
 	"net/http"
 	"slices"
 	"strings"
@@ -92,6 +93,12 @@ func (s *Server) caller(r *http.Request) (caller, error) {
 	op, err := s.Operator(r.Context(), token)
 	if errors.Is(err, access.ErrUnauthorized) {
 		return caller{}, errNoBearer
+	}
+	if err == nil {
+		if refused := s.limits.Call(op.Holder); refused != nil {
+			wait, _ := refused.Details["retry_after_seconds"].(float64)
+			return caller{}, &apiError{http.StatusTooManyRequests, refused, int(math.Ceil(wait))}
+		}
 	}
 	return caller{op, shownAddress(r), clientAddress(r)}, err
 }

@@ -12,6 +12,7 @@ import (
 	"strconv"
 
 	"farhand/relay/access"
+	"farhand/relay/limit"
 	"farhand/wire"
 )
 
@@ -20,7 +21,7 @@ const (
 	codeNotFound      wire.Code = "NOT_FOUND"
 	codeConflict      wire.Code = "CONFLICT"
 	codeLoginRequired wire.Code = "LOGIN_REQUIRED"
-	codeRateLimited   wire.Code = "RATE_LIMITED"
+	codeRateLimited             = limit.Code
 	codeUnavailable   wire.Code = "UNAVAILABLE"
 )
 

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"farhand/relay/access"
+	"farhand/relay/limit"
 	"farhand/relay/store"
 	"farhand/wire"
 )
@@ -33,6 +34,8 @@ type Config struct {
 	Store store.Store
 	// Shared says that other instances of the relay write to the Store, too.
 	Shared bool
+	// Limits bound how fast each login and token may call; nil: nothing is bounded.
+	Limits *limit.Limits
 	// PublicURL is where browsers and devices reach the relay: scheme, host and
 	// port, nothing after it. Forms are accepted from this origin alone. With
 	// https, cookies are Secure and __Host-.
@@ -56,6 +59,7 @@ type Server struct {
 	clients    map[string]bool
 	key        []byte // the relay's own secret
 	log        *slog.Logger
+	limits     *limit.Limits
 	recorder   func(Event) error
 	pages      *pages
 	hasher     *hasher
@@ -103,6 +107,7 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 		secure:     u.Scheme == "https",
 		clients:    make(map[string]bool),
 		log:        cfg.Log,
+		limits:     cfg.Limits,
 		recorder:   cfg.Record,
 		pages:      newPages(),
 		hasher:     newHasher(cfg.Passphrases),

@@ -5,13 +5,16 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"math"
 	"mime"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync"
 
 	"farhand/relay/access"
+	"farhand/relay/limit"
 	"farhand/wire"
 )
 
@@ -72,6 +75,9 @@ func (s *Server) replyError(w http.ResponseWriter, err error) {
 		s.log.Error("call failed", "error", err)
 		e = wire.Errorf(codeUnavailable, "the relay can't answer now: try again")
 	}
+	if wait, ok := e.Details["retry_after_seconds"].(float64); ok {
+		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(wait))))
+	}
 	reply(w, status, map[string]any{"error": e})
 }
 
@@ -91,7 +97,7 @@ func statusOf(c wire.Code) int {
 		return http.StatusConflict
 	case wire.FeatureNotSupported:
 		return http.StatusNotImplemented
-	case wire.ShimOverloaded:
+	case wire.ShimOverloaded, limit.Code:
 		return http.StatusTooManyRequests
 	case wire.RequestTimeout, wire.OpUnconfirmed:
 		return http.StatusGatewayTimeout
@@ -119,6 +125,12 @@ func (s *Server) operatorOf(w http.ResponseWriter, r *http.Request) (access.Oper
 	case err != nil:
 		s.replyError(w, err)
 		return op, false
+	}
+	if !isGuest(r.Context()) {
+		if refused := s.limits.Call(op.Holder); refused != nil {
+			s.replyError(w, refused)
+			return op, false
+		}
 	}
 	return op, true
 }

@@ -174,6 +174,16 @@ func (op *operator) dispatch(frame *frameBuf) bool {
 		op.srv.buffers.release(frame)
 		return true
 	}
+	if env.Type != wire.TStreamCredit && env.Type != wire.TPing && !op.guest { // a guest was counted where it came from
+		if refused := op.srv.limits.Request(op.who.Holder); refused != nil {
+			if !op.expect(env) {
+				return false
+			}
+			op.settle(env, nil, result{err: refused})
+			op.srv.buffers.release(frame)
+			return true
+		}
+	}
 	if key, instance := op.destination(env); instance != "" {
 		return op.passOn(instance, key, env, frame)
 	}

@@ -131,28 +131,6 @@ func (p *places) lostAt(key machineKey) time.Time {
 	return p.left[key]
 }
 
-// instances are those other ones that have machines of an owner.
-func (p *places) instances(owner string) []string {
-	if p == nil {
-		return nil
-	}
-	p.mu.Lock()
-	found := make(map[string]bool)
-	for key, at := range p.where {
-		if key.owner == owner && at.Instance != p.node.ID() {
-			found[at.Instance] = true
-		}
-	}
-	p.mu.Unlock()
-	var all []string
-	for id := range found {
-		if p.node.Alive(id) {
-			all = append(all, id)
-		}
-	}
-	return all
-}
-
 // claim makes the machine this instance's: always for its control socket, for
 // another one only if no other instance that is there has it. Otherwise
 // errElsewhere.

@@ -13,6 +13,7 @@ import (
 
 	"farhand/relay/access"
 	"farhand/relay/cluster"
+	"farhand/relay/limit"
 	"farhand/relay/store"
 	"farhand/wire"
 )
@@ -107,6 +108,8 @@ type Config struct {
 	// Cluster is the other instances of this relay, which has the Store with them;
 	// nil for one on its own.
 	Cluster *cluster.Node
+	// Limits bound how fast each login and token may ask; nil: nothing is bounded.
+	Limits *limit.Limits
 	// ClientID is the OAuth client whose tokens are taken on device sockets.
 	// Empty: autogpt-local-executor.
 	ClientID string
@@ -123,6 +126,7 @@ type Server struct {
 	started   time.Time
 	upgrader  websocket.Upgrader
 	buffers   buffers
+	limits    *limit.Limits
 	families  counter
 	places    *places         // nil for a relay of one instance
 	transport *http.Transport // to other instances
@@ -146,7 +150,7 @@ func New(cfg Config) *Server { return newServer(cfg, standard, ample) }
 
 func newServer(cfg Config, t timing, b bounds) *Server {
 	s := &Server{
-		authority: cfg.Authority, store: cfg.Store, log: cfg.Log, clientID: cfg.ClientID, timing: t, bounds: b, started: time.Now(),
+		authority: cfg.Authority, store: cfg.Store, log: cfg.Log, clientID: cfg.ClientID, limits: cfg.Limits, timing: t, bounds: b, started: time.Now(),
 		upgrader: websocket.Upgrader{
 			HandshakeTimeout: t.hello, ReadBufferSize: readBuffer, WriteBufferSize: writeBuffer, WriteBufferPool: &sync.Pool{},
 			CheckOrigin: sameOrigin,
