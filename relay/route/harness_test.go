@@ -23,6 +23,7 @@ import (
 	"farhand/internal/natstest"
 	"farhand/relay/access"
 	"farhand/relay/cluster"
+	"farhand/relay/limit"
 	"farhand/relay/store"
 	"farhand/wire"
 )
@@ -170,7 +171,8 @@ type bench struct {
 	log    *bytes.Buffer
 	tim    timing
 	size   bounds
-	tls    bool             // from the next restart on
+	tls    bool // from the next restart on
+	limits *limit.Limits
 	nats   *natstest.Server // of a cluster's instance, which has no path
 	node   *cluster.Node
 	conn   *nats.Conn
@@ -220,7 +222,7 @@ func (b *bench) restart() {
 		}
 		b.db = db
 	}
-	b.srv = newServer(Config{Authority: b.auth, Store: b.db, Cluster: b.node, Log: log}, b.tim, b.size)
+	b.srv = newServer(Config{Authority: b.auth, Store: b.db, Cluster: b.node, Limits: b.limits, Log: log}, b.tim, b.size)
 	mux := http.NewServeMux()
 	b.srv.Register(mux)
 	if b.nats != nil {

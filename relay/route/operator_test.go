@@ -12,6 +12,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"farhand/relay/access"
+	"farhand/relay/limit"
 	"farhand/wire"
 )
 
@@ -825,4 +826,48 @@ func TestSessionsEndWithTheirToken(t *testing.T) {
 	if _, out := b.api("GET", "/api/sessions", opTok, nil); len(out["sessions"].([]any)) != 0 {
 		t.Errorf("%v", out)
 	}
+}
+
+// One login that asks too fast is told when to go on; what it asked before and
+// who else asks isn't touched.
+func TestRateLimits(t *testing.T) {
+	b := start(t)
+	b.limits = limit.New(limit.Rates{Calls: 1, Requests: 1}) // ten at once
+	b.auth.operators["agent"] = access.Operator{Owner: owner, Name: "ada", Holder: "hold_agent"}
+	b.restart()
+	b.robot(wire.Files).connect()
+	id := b.openSession(opTok, map[string]any{"machine": "lab"})
+	op := b.operator(opTok)
+	for i := range 12 {
+		op.request(id, fmt.Sprint("q", i), wire.TFileStat, map[string]any{"path": "x"})
+	}
+	answered, refused := 0, 0
+	for range 12 {
+		env, raw, err := op.next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var e wire.Error
+		switch {
+		case env.Type == wire.TFileStatResponse:
+			answered++
+		case env.Type == wire.TError && wire.Decode(env.Payload, &e) == nil && e.Code == limit.Code && e.Details["retry_after_seconds"].(float64) > 0:
+			refused++
+		default:
+			t.Fatalf("got %s", raw)
+		}
+	}
+	if answered < 10 || refused < 1 { // a slow machine earns one more meanwhile
+		t.Fatalf("%d answered, %d refused", answered, refused)
+	}
+	for range 20 {
+		status, code := b.apiCode("GET", "/api/sessions", opTok, nil)
+		if status == 429 && code == limit.Code {
+			if status, code := b.apiCode("GET", "/api/sessions", "agent", nil); status != 200 {
+				t.Fatalf("another token: %d %s", status, code)
+			}
+			return
+		}
+	}
+	t.Fatal("calls aren't bounded")
 }
