@@ -34,8 +34,6 @@ func TestCluster(t *testing.T) {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	c := newRelayCluster(t, 3)
 	b := c.bench
-	b.config = append(b.config, `[limits]`, "max_commands_per_minute = 100000")
-	b.tables = "[shell]\nenabled = true\n"
 	b.claim("files,shell")
 
 	load := &clusterLoad{t: t, seed: seed, stop: make(chan struct{}), log: filepath.Join(b.root(), "log")}
