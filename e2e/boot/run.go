@@ -208,7 +208,7 @@ func (l *lane) work(ctx context.Context) {
 		r := result{Lane: l.name, Step: s.name, Seconds: time.Since(start).Seconds()}
 		if err != nil {
 			r.Failed = err.Error()
-			l.out.say(l.name, "%s: FAILED after %.1f s", s.name, r.Seconds)
+			l.out.say(l.name, "%s: FAILED after %.1f s: %v", s.name, r.Seconds, err)
 		} else {
 			l.out.say(l.name, "%s: ok, %.1f s", s.name, r.Seconds)
 		}
