@@ -102,13 +102,16 @@ func dataWell(ctx context.Context, get extract, dir string) (string, error) {
 	if err := get(ctx, layout.Data, file); err != nil {
 		return "", err
 	}
-	made, err := begun(file)
-	if err != nil || !made {
+	used, mark, err := begun(file)
+	if err != nil || !used {
 		return "nothing yet", err
 	}
 	out, err := tool(ctx, 0, "dumpe2fs", "-h", file)
+	if err != nil && mark {
+		return "being made", nil
+	}
 	if err != nil {
-		return "", fmt.Errorf("the first 64 KiB are no zeros, so it would not be made, but it is none: %w", err)
+		return "", fmt.Errorf("the first 64 KiB are no zeros and nothing says that it was begun, so it would not be made, but it is none: %w", err)
 	}
 	if strings.Contains(out, layout.NewDataLabel) {
 		return "being made", nil
@@ -135,18 +138,26 @@ func dataWell(ctx context.Context, get extract, dir string) (string, error) {
 	return stateWell(ctx, state)
 }
 
-// begun says whether somebody has begun to make a file system.
-func begun(file string) (bool, error) {
+// begun says whether a partition's beginning is used, and whether the mark of a
+// file system that is being made is there.
+func begun(file string) (used, mark bool, err error) {
 	f, err := os.Open(file)
 	if err != nil {
-		return false, err
+		return false, false, err
 	}
 	defer f.Close()
-	head := make([]byte, 64<<10)
-	if _, err := io.ReadFull(f, head); err != nil {
-		return false, err
+	info, err := f.Stat()
+	if err != nil {
+		return false, false, err
 	}
-	return !bytes.Equal(head, make([]byte, len(head))), nil
+	head, text := make([]byte, 64<<10), make([]byte, len(layout.Begun))
+	if _, err := io.ReadFull(f, head); err != nil {
+		return false, false, err
+	}
+	if _, err := f.ReadAt(text, info.Size()-layout.BegunBack); err != nil {
+		return false, false, err
+	}
+	return !bytes.Equal(head, make([]byte, len(head))), string(text) == layout.Begun, nil
 }
 
 // stateWell reads what the appliance and the daemon keep.

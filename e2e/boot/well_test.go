@@ -15,6 +15,7 @@ import (
 
 	"rsc.io/qr"
 
+	"farhand/image/layout"
 	"farhand/internal/testenv"
 )
 
@@ -51,6 +52,7 @@ func TestDataWell(t *testing.T) {
 		{"begun", "mke2fs -q -t ext4 -L farnew @ 8M", "being made", ""},
 		{"made", "mke2fs -q -t ext4 -L fardata @ 8M", "made", ""},
 		{"provisioned", "mke2fs -q -t ext4 -L fardata -d " + tree + " @ 8M", "farhand/provision.json", ""},
+		{"begun, and no superblock yet", "truncate -s 8M @; printf x | dd of=@ bs=1 seek=9000 conv=notrunc status=none; printf %s \"" + layout.Begun + "\" | dd of=@ bs=1 seek=$((8*1048576-131072)) conv=notrunc status=none", "being made", ""},
 		{"foreign", "mke2fs -q -t ext4 -L other @ 8M", "", "another label"},
 		{"rubbish", "truncate -s 8M @; printf x | dd of=@ bs=1 seek=2000 conv=notrunc status=none", "", "no zeros"},
 		{"damaged", "mke2fs -q -t ext4 -L fardata -d " + tree + " @ 8M; debugfs -w -R 'clri /farhand' @", "", "e2fsck"},

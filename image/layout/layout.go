@@ -24,3 +24,12 @@ const (
 	// NewDataLabel is what the data file system is called until it is complete.
 	NewDataLabel = "farnew"
 )
+
+// Begun stands on the data partition, BegunBack bytes before its end, while the
+// file system is made: until that has a superblock nothing else tells what lies
+// there from a file system that has lost its own. mke2fs leaves the place alone:
+// it only cleans the last 64 KiB.
+const (
+	Begun     = "Farhand's data file system is being made here\n"
+	BegunBack = 128 << 10
+)

@@ -161,8 +161,11 @@ func (l *Log) Cut(n int, chance *rand.Rand) []Write {
 }
 
 // CutUncached is the same of a disk that answers a write when it is done, as an
-// SD card does: only the last one is in doubt.
-func (l *Log) CutUncached(n int, chance *rand.Rand) []Write { return l.cut(n, n-2, chance) }
+// SD card does: the first n are there, whoever made them may have been told, and
+// only the next one is in doubt.
+func (l *Log) CutUncached(n int, chance *rand.Rand) []Write {
+	return l.cut(min(n+1, len(l.events)), n-1, chance)
+}
 
 // cut has the events up to last durable.
 func (l *Log) cut(n, last int, chance *rand.Rand) []Write {

@@ -73,17 +73,75 @@ func prepare(device string) error {
 		return repair(device)
 	}
 	start := time.Now()
-	// The label says that the file system isn't complete until it is. Nothing is
-	// discarded: on some cards that takes minutes, in which nothing is to be seen;
-	// fstrim.timer does it later.
-	if err := run("/usr/sbin/mke2fs", "-q", "-F", "-t", "ext4", "-L", layout.NewDataLabel, "-m", "1", "-E", "lazy_itable_init=1,lazy_journal_init=1,nodiscard", device); err != nil {
+	// What was begun is known by its mark, and once it has a superblock by its
+	// label; the mark is gone before the label is, since it must not outlive it.
+	if err := mark(device, []byte(layout.Begun)); err != nil {
+		return fmt.Errorf("beginning the data file system: %w", err)
+	}
+	if err := makeData(device); err != nil {
 		return fmt.Errorf("making the data file system: %w", err)
 	}
+	if begun, err := isBegun(device); err != nil {
+		return err
+	} else if begun { // else it is something of the file system's
+		if err := mark(device, make([]byte, len(layout.Begun))); err != nil {
+			return fmt.Errorf("finishing the data file system: %w", err)
+		}
+	}
+	if err := name(device); err != nil {
+		return err
+	}
+	say("made the data file system in %.1f s", time.Since(start).Seconds())
+	return nil
+}
+
+// makeData makes the file system. Nothing is discarded: on some cards that takes
+// minutes, in which nothing is to be seen; fstrim.timer does it later.
+func makeData(device string) error {
+	return run("/usr/sbin/mke2fs", "-q", "-F", "-t", "ext4", "-L", layout.NewDataLabel, "-m", "1", "-E", "lazy_itable_init=1,lazy_journal_init=1,nodiscard", device)
+}
+
+// name says that the file system is complete.
+func name(device string) error {
 	if err := run("/usr/sbin/tune2fs", "-L", layout.DataLabel, device); err != nil {
 		return fmt.Errorf("naming the data file system: %w", err)
 	}
-	say("made the data file system in %.1f s", time.Since(start).Seconds())
 	return sync(device)
+}
+
+// mark writes at the place of layout.Begun, durably.
+func mark(device string, text []byte) error {
+	f, err := os.OpenFile(device, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	size, err := deviceSize(f)
+	if err != nil {
+		return err
+	}
+	if _, err := f.WriteAt(text, int64(size)-layout.BegunBack); err != nil {
+		return err
+	}
+	return f.Sync()
+}
+
+// isBegun says whether the mark is there.
+func isBegun(device string) (bool, error) {
+	f, err := os.Open(device)
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	size, err := deviceSize(f)
+	if err != nil {
+		return false, err
+	}
+	b := make([]byte, len(layout.Begun))
+	if _, err := f.ReadAt(b, int64(size)-layout.BegunBack); err != nil {
+		return false, fmt.Errorf("reading %s: %w", device, err)
+	}
+	return string(b) == layout.Begun, nil
 }
 
 // Places in an ext4 file system (fs/ext4/ext4.h): the superblock lies at byte
@@ -107,15 +165,19 @@ func isFresh(device string) (bool, error) {
 	if _, err := io.ReadFull(f, b); err != nil {
 		return false, fmt.Errorf("reading %s: %w", device, err)
 	}
-	return freshData(b), nil
+	if b[magicAt] == 0x53 && b[magicAt+1] == 0xef {
+		return isNew(b), nil
+	}
+	if len(bytes.Trim(b, "\x00")) == 0 {
+		return true, nil
+	}
+	return isBegun(device)
 }
 
-func freshData(b []byte) bool {
-	if b[magicAt] == 0x53 && b[magicAt+1] == 0xef {
-		label, _, _ := bytes.Cut(b[labelAt:labelAt+16], []byte{0})
-		return string(label) == layout.NewDataLabel
-	}
-	return len(bytes.Trim(b, "\x00")) == 0
+// isNew says whether a file system that begins with b isn't complete.
+func isNew(b []byte) bool {
+	label, _, _ := bytes.Cut(b[labelAt:labelAt+16], []byte{0})
+	return string(label) == layout.NewDataLabel
 }
 
 // repair lets e2fsck do what it does without asking, and if that isn't enough,
@@ -130,7 +192,12 @@ func repair(device string) error {
 	if code&^(corrected|restart) != 0 {
 		return fmt.Errorf("the data file system can't be repaired: e2fsck answers %d", code)
 	}
-	return nil
+	// A copy of the superblock may be from before it had its name, by which the
+	// next start would take it for one to make anew.
+	if fresh, err := isFresh(device); err != nil || !fresh {
+		return err
+	}
+	return name(device)
 }
 
 // fill lets a file system that is smaller than its partition grow: a card that

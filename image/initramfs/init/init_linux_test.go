@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"farhand/image/layout"
 	"farhand/image/root"
 	"farhand/internal/testenv"
 )
@@ -116,7 +117,23 @@ func TestPrepare(t *testing.T) {
 	if err := prepare(device); err != nil || uuid() == made {
 		t.Errorf("what was begun isn't made anew: %v", err)
 	}
-	// A superblock that is gone: the copies bring it back.
+	// The power went before it had a superblock, when the rest was there.
+	made = uuid()
+	patch(superblock, make([]byte, 1024))
+	patch(64<<20-layout.BegunBack, []byte(layout.Begun))
+	if err := prepare(device); err != nil || uuid() == made {
+		t.Errorf("what was begun and has no superblock isn't made anew: %v", err)
+	}
+	// A superblock that is gone: the copies bring it back, also if they are from
+	// before it had its name.
+	if err := run("/usr/sbin/tune2fs", "-L", "farnew", device); err != nil {
+		t.Fatal(err)
+	}
+	made = uuid()
+	patch(labelAt, []byte("fardata")) // and the checksum is still another's
+	if err := prepare(device); err != nil || uuid() != made || string(head()[labelAt:labelAt+8]) != "fardata\x00" {
+		t.Errorf("half a superblock: %v, it is called %q", err, head()[labelAt:labelAt+8])
+	}
 	made = uuid()
 	patch(superblock, make([]byte, 1024))
 	patch(0, []byte("not blank"))
@@ -135,6 +152,30 @@ func TestPrepare(t *testing.T) {
 	}
 	if !bytes.Equal(head(), other[:lookAt]) {
 		t.Error("what isn't ours is written over")
+	}
+}
+
+// Whatever the card's size, mke2fs leaves the mark.
+func TestMarkStays(t *testing.T) {
+	_, err := exec.LookPath("/usr/sbin/mke2fs")
+	testenv.Need(t, "e2fsprogs", err == nil, "no mke2fs")
+	for _, size := range []int64{64 << 20, 900<<20 + 512, 1<<30 + 127<<20 + 4096, 3<<30 - 512, 13_870 << 20, 28_400<<20 + 3584, 57_000 << 20} {
+		device := filepath.Join(t.TempDir(), "data")
+		if err := os.WriteFile(device, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Truncate(device, size); err != nil {
+			t.Fatal(err)
+		}
+		if err := mark(device, []byte(layout.Begun)); err != nil {
+			t.Fatal(err)
+		}
+		if err := makeData(device); err != nil {
+			t.Fatal(err)
+		}
+		if begun, err := isBegun(device); !begun || err != nil {
+			t.Errorf("of %d bytes: the mark is gone (%v)", size, err)
+		}
 	}
 }
 
