@@ -194,7 +194,9 @@ func stateWell(ctx context.Context, root string) (string, error) {
 	return stage, auditWell(ctx, filepath.Join(root, "farhand/state"))
 }
 
-// auditWell checks the chain of the audit log, if there is one.
+// auditWell goes on with the audit log, if there is one, as the daemon's next
+// start does, and checks its chain: a record that was being written may be torn,
+// but none may be missing that was known to be on the card.
 func auditWell(ctx context.Context, state string) error {
 	info, err := os.Stat(daemon.AuditPath(state))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -208,6 +210,13 @@ func auditWell(ctx context.Context, state string) error {
 	key, err := daemon.AuditKey(state)
 	if err != nil {
 		return fmt.Errorf("the audit log's key: %w", err)
+	}
+	log, err := audit.Open(audit.Options{Path: daemon.AuditPath(state), Key: key})
+	if err != nil {
+		return err
+	}
+	if err := log.Close(); err != nil {
+		return err
 	}
 	report, err := audit.Verify(ctx, daemon.AuditPath(state), key)
 	if err != nil {
