@@ -23,6 +23,7 @@ import (
 func allLanes() []*lane {
 	return []*lane{
 		{name: "code", kind: guest.Virt, steps: codeSteps, longest: 25 * time.Minute},
+		{name: "first", kind: guest.Virt, steps: firstSteps, longest: 25 * time.Minute, full: true},
 		{name: "cuts", kind: guest.Virt, steps: cutSteps, longest: 25 * time.Minute, full: true},
 		{name: "pi3", kind: guest.Pi3B, steps: pi3Steps, longest: 20 * time.Minute, full: true},
 		{name: "wifi", kind: guest.Virt, steps: wifiSteps, longest: 20 * time.Minute, full: true},
@@ -278,10 +279,10 @@ func (d *device) cutAndLook(ctx context.Context) error {
 	return err
 }
 
-// cutSteps take the power of boards that pair by a claim key: in every way that a
-// first boot can be cut, on the card of one that was whole; then of a fresh card
-// over and over while it boots for the first time, and in use.
-func cutSteps(d *device) []step {
+// firstSteps take the power of boards that pair by a claim key while they boot for
+// the first time: at many moments of a boot that was whole, on its card alone, and
+// of a fresh card over and over.
+func firstSteps(d *device) []step {
 	d.board.Extra = append(d.board.Extra, "-device", "virtio-rng-pci")
 	steps := []step{
 		{"a card is flashed with a claim key", 2 * time.Minute, d.claimed},
@@ -289,18 +290,21 @@ func cutSteps(d *device) []step {
 		{fmt.Sprintf("%d moments of that boot, by fsck alone", d.points), 10 * time.Minute, d.manyPoints},
 		{"another card is flashed", 2 * time.Minute, d.claimed},
 	}
-	first := d.cuts / 2
-	for i := range first {
-		steps = append(steps, step{fmt.Sprintf("cut %d, in the first boot", i+1), d.longestBoot(), d.cutWhile(d.booting(float64(i+1) / float64(first)))})
+	for i, n := 0, d.cuts/2; i < n; i++ {
+		steps = append(steps, step{fmt.Sprintf("cut %d", i+1), d.longestBoot(), d.cutWhile(d.booting(float64(i+1) / float64(n)))})
 	}
-	steps = append(steps,
+	return append(steps,
 		step{"it comes online, with nobody looking", d.longestBoot(), d.again(firmware.Start{}, "after cuts")},
 		step{"whole: nothing has failed", time.Minute, d.healthy},
 	)
-	for i := first; i < d.cuts; i++ {
-		steps = append(steps,
-			step{fmt.Sprintf("cut %d, in use", i+1), d.longestBoot(), d.cutWhile(d.working)},
-		)
+}
+
+// cutSteps take the power of a board in use, right after a file was put there.
+func cutSteps(d *device) []step {
+	d.board.Extra = append(d.board.Extra, "-device", "virtio-rng-pci")
+	steps := []step{{"a card is flashed with a claim key", 2 * time.Minute, d.claimed}}
+	for i := d.cuts / 2; i < d.cuts; i++ {
+		steps = append(steps, step{fmt.Sprintf("cut %d", i+1), d.longestBoot(), d.cutWhile(d.working)})
 	}
 	return append(steps,
 		step{"after the last cut it comes online", d.longestBoot(), d.again(firmware.Start{}, "after cuts")},
