@@ -2,10 +2,12 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"farhand/audit"
@@ -19,6 +21,9 @@ import (
 
 // openTerminals takes over the terminals of an earlier life, where there are any.
 func (d *services) openTerminals(_ context.Context, o Options) error {
+	if d.shell == nil || d.helper == nil {
+		defer d.giveBack(o, terminal.StorePrefix)
+	}
 	if d.shell == nil {
 		return nil
 	}
@@ -40,6 +45,25 @@ func (d *services) openTerminals(_ context.Context, o Options) error {
 	}
 	d.closers = append(d.closers, d.terminals)
 	return nil
+}
+
+// giveBack lets go of what the service manager kept under such names, of which
+// nobody here makes use any more.
+func (d *services) giveBack(o Options, prefix string) {
+	store := systemd.NewStore(getenv(o.Environ, "NOTIFY_SOCKET"))
+	for name, f := range d.restored {
+		if !strings.HasPrefix(name, prefix) {
+			continue
+		}
+		delete(d.restored, name)
+		err := f.Close()
+		if store != nil {
+			err = errors.Join(err, store.Remove(name))
+		}
+		if err != nil {
+			d.log.Warn("a descriptor stays with the service manager", "name", name, "error", err)
+		}
+	}
 }
 
 // program is a command as a terminal has it.

@@ -16,6 +16,10 @@ func control(*os.File, func(fd int) error) error { return unsupported() }
 
 func newJournalFile() (*os.File, error) { return nil, unsupported() }
 
+func mapFile(*os.File, int) ([]byte, error) { return nil, unsupported() }
+
+func unmap([]byte) {}
+
 func unsupported() error {
 	return wire.Errorf(wire.FeatureNotSupported, "terminals are there on Linux only").With("op", string(wire.TTerminalOpen))
 }

@@ -15,3 +15,14 @@ func newJournalFile() (*os.File, error) {
 	}
 	return os.NewFile(uintptr(fd), "terminal's journal"), nil
 }
+
+func mapFile(f *os.File, length int) ([]byte, error) {
+	var mapped []byte
+	err := control(f, func(fd int) (err error) {
+		mapped, err = unix.Mmap(fd, 0, length, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+		return err
+	})
+	return mapped, err
+}
+
+func unmap(b []byte) { _ = unix.Munmap(b) } // fails only for what isn't mapped

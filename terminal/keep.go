@@ -62,11 +62,10 @@ func (t *terminal) store(to Store, p Kept) error {
 	if err != nil {
 		return err
 	}
-	if err := f.Truncate(journalSize); err != nil {
-		f.Close()
-		return fmt.Errorf("memory for a terminal: %w", err)
+	if t.journal, err = openJournal(f, true); err != nil {
+		return err
 	}
-	t.journal, t.kept = &journal{f}, true
+	t.kept = true
 	files := t.descriptors()
 	files["log"] = f
 	for what, f := range files {
@@ -233,20 +232,23 @@ func (t *terminal) adopt(restored map[string]*os.File) (err error) {
 		if err != nil {
 			t.kept = t.s.o.Keep != nil // in parts
 			t.unstore()
+			t.journal.close()
+			t.journal = nil
 			for _, f := range []*os.File{log, run, t.in, t.outEnd, t.errEnd} {
 				if f != nil {
-					f.Close()
+					f.Close() // may be closed already
 				}
 			}
 			t.ends = ends{}
-			t.journal = nil
 		}
 	}()
 	if err != nil {
 		return err
 	}
-	t.journal, t.kept = &journal{log}, true
-	err = t.journal.restore(0, t.out)
+	t.kept = true
+	if t.journal, err = openJournal(log, false); err == nil {
+		err = t.journal.restore(0, t.out)
+	}
 	if err == nil && t.err != nil {
 		err = t.journal.restore(1, t.err)
 	}

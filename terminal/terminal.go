@@ -121,11 +121,15 @@ func (t *terminal) start(r Request) error {
 
 // share makes the rings.
 func (t *terminal) share() error {
+	hub, size := t.s.o.Hub, wire.TerminalRing
+	if !t.pty {
+		size = wire.TerminalPipeRing
+	}
 	var err error
-	if t.out, err = t.s.o.Hub.Share(wire.TerminalRing); err != nil || t.pty {
+	if t.out, err = hub.Share(size); err != nil || t.pty {
 		return err
 	}
-	if t.err, err = t.s.o.Hub.Share(wire.TerminalRing); err != nil {
+	if t.err, err = hub.Share(size); err != nil {
 		t.out.End(stream.ReasonFailed, nil)
 	}
 	return err
@@ -234,9 +238,9 @@ func (t *terminal) run() {
 // pumps copies all outputs; the channel is closed when there is nothing more.
 func (t *terminal) pumps(ctx context.Context) <-chan struct{} {
 	var all sync.WaitGroup
-	all.Go(func() { t.pump(ctx, t.outEnd, t.out, t.journal.out()) })
+	all.Go(func() { t.pump(ctx, t.outEnd, t.out, 0) })
 	if t.err != nil {
-		all.Go(func() { t.pump(ctx, t.errEnd, t.err, t.journal.err()) })
+		all.Go(func() { t.pump(ctx, t.errEnd, t.err, 1) })
 	}
 	done := make(chan struct{})
 	go func() {
@@ -300,8 +304,8 @@ func (t *terminal) finished(reason string, code int, unknown error) {
 }
 
 // pump copies what the program writes until there is nothing more or ctx ends.
-func (t *terminal) pump(ctx context.Context, from *os.File, to *stream.Shared, keep func([]byte)) {
-	buf := make([]byte, chunk)
+func (t *terminal) pump(ctx context.Context, from *os.File, to *stream.Shared, which int) {
+	buf, keep := t.journal.buffer(which)
 	late, left := 0, stragglerMost
 	for {
 		if to.Room(ctx, len(buf)) != nil {
@@ -316,8 +320,8 @@ func (t *terminal) pump(ctx context.Context, from *os.File, to *stream.Shared, k
 		}
 		n, err := from.Read(buf)
 		if n > 0 {
-			keep(buf[:n])
 			_, _ = to.Write(buf[:n]) // fails only after the end, which is ours to tell
+			keep(n)
 			late = 0
 			if exited {
 				left -= n

@@ -438,7 +438,7 @@ func TestResume(t *testing.T) {
 	}
 	w := b.attach(v.Terminal, &wire.TerminalOffsets{Out: 3}, alice)
 	rest, _ := w.out.ends()
-	if w.Resumed || !strings.HasPrefix(rest, "line ") || !strings.HasSuffix(all, rest) || w.From.Out != int64(len(all)-len(rest)) || len(rest) < wire.TerminalRing-100 {
+	if w.Resumed || !strings.HasPrefix(rest, "line ") || !strings.HasSuffix(all, rest) || w.From.Out != int64(len(all)-len(rest)) || len(rest) < wire.TerminalPipeRing-100 {
 		t.Errorf("%+v: %d of %d bytes", w.TerminalOpened, len(rest), len(all))
 	}
 	at := int64(len(all)) - 10
@@ -700,6 +700,49 @@ func TestStrays(t *testing.T) {
 	}
 }
 
+// What was read when the process was killed is there, once, whenever that was.
+func TestKilledWhileReading(t *testing.T) {
+	for _, text := range []string{"", "x", "some output\r\n", strings.Repeat("y", scratchSize)} {
+		for _, when := range []string{"read", "noted", "blanked"} {
+			file, err := newJournalFile()
+			if err != nil {
+				t.Fatal(err)
+			}
+			j, err := openJournal(file, true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			buf, keep := j.buffer(0)
+			keep(copy(buf, "before "))
+			n := copy(buf, text)
+			switch when {
+			case "noted":
+				j.append(0, 7, buf[:n])
+			case "blanked":
+				keep(n)
+			}
+			hub := stream.NewHub(stream.HubOptions{})
+			x, err := hub.Share(wire.TerminalRing)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := j.restore(0, x); err != nil || x.Next() != int64(7+n) {
+				t.Errorf("%d bytes, %s: restored to %d, %v", n, when, x.Next(), err)
+			}
+			if buf, keep := j.buffer(0); len(buf) != scratchSize || j.number(8) != 0 {
+				t.Error("err has something")
+			} else {
+				keep(copy(buf, "z"))
+			}
+			if j.number(0) != int64(8+n) {
+				t.Errorf("goes on at %d", j.number(0))
+			}
+			j.close()
+			hub.Close()
+		}
+	}
+}
+
 // FuzzJournal: whatever is in the memory that an earlier process left, restoring
 // it neither fails badly nor reads what isn't there.
 func FuzzJournal(f *testing.F) {
@@ -710,17 +753,18 @@ func FuzzJournal(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer file.Close()
-		if err := errors.Join(file.Truncate(journalSize), func() error { _, err := file.WriteAt(b, 0); return err }()); err != nil {
+		j, err := openJournal(file, true)
+		if err != nil {
 			t.Fatal(err)
 		}
+		defer j.close()
+		copy(j.mapped, b)
 		hub := stream.NewHub(stream.HubOptions{})
 		defer hub.Close()
 		x, err := hub.Share(wire.TerminalRing)
 		if err != nil {
 			t.Fatal(err)
 		}
-		j := &journal{file}
 		if err := j.restore(0, x); err == nil && x.Next()-x.Oldest() > wire.TerminalRing {
 			t.Errorf("%d to %d", x.Oldest(), x.Next())
 		}

@@ -6,7 +6,8 @@ import "time"
 const (
 	MaxTerminalInput = 64 << 10  // bytes of data in one TERMINAL_INPUT
 	MaxTerminalSide  = 4096      // columns, and rows
-	TerminalRing     = 1 << 20   // bytes that are kept of each output
+	TerminalRing     = 1 << 20   // bytes that are kept of what a terminal shows
+	TerminalPipeRing = 512 << 10 // bytes that are kept of each output without one
 	MaxTerminalRoom  = 512 << 10 // bytes of credit that a viewer has at most
 )
 
