@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -49,11 +50,17 @@ func TestExec(t *testing.T) {
 		if r.code != 137 || r.stderr != "" || got.ExitCode != -9 || got.TimedOut || got.Stdout != "to stdout\n" || got.Stderr != "to stderr\n" || got.OutputTruncated {
 			t.Errorf("--json gives %d, %q and %+v", r.code, r.stderr, got)
 		}
-		if r := sh(`printf 'a\377b\n'`); r.stdout != "a\uFFFDb\n" {
+		if r := sh(`printf 'a\377b\n'`); r.stdout != "a\xffb\n" {
+			t.Errorf("bytes that are no UTF-8 come as %q", r.stdout)
+		}
+		if r := sh(`printf 'a\377b\n'`, "--json"); parse[wire.CommandResult](t, r.stdout).Stdout != "a\uFFFDb\n" {
 			t.Errorf("bytes that are no UTF-8 come as %q", r.stdout)
 		}
 		if r := b.owner.feed("not for you\n", "exec", "--", "cat"); r.code != 0 || r.stdout != "" {
 			t.Errorf("a command that reads its input gets %+v", r)
+		}
+		if r := b.owner.feed("for you\n", "exec", "-i", "--", "cat"); r.code != 0 || r.stdout != "for you\n" {
+			t.Errorf("with --stdin it gets %+v", r)
 		}
 	})
 
@@ -100,6 +107,9 @@ func TestExec(t *testing.T) {
 
 	t.Run("output", func(t *testing.T) {
 		// reference: one budget of 2785280 bytes, the marker within it
+		if r := sh("head -c 5000000 /dev/zero | tr '\\0' x"); r.code != 0 || r.stdout != strings.Repeat("x", 5000000) {
+			t.Errorf("5 MB of output: exit %d, %d bytes, %q", r.code, len(r.stdout), r.stderr)
+		}
 		r := sh("head -c 5000000 /dev/zero | tr '\\0' x", "--json")
 		got := parse[wire.CommandResult](t, r.stdout)
 		const mark = "\n[command output truncated]\n"
@@ -153,17 +163,25 @@ func TestExec(t *testing.T) {
 
 	// What ran is on the record with its exit status, what was written is not.
 	var ran []string
+	opened := make(map[any]string)
 	for _, x := range b.records() {
-		if x.Op == "EXECUTE_COMMAND" && x.Details["phase"] != "intent" && x.Result.ExitCode != nil {
-			argv, err := json.Marshal(x.Details["argv"])
-			if err != nil {
-				t.Fatal(err)
-			}
+		argv, err := json.Marshal(x.Details["argv"])
+		switch {
+		case err != nil:
+			t.Fatal(err)
+		case x.Details["phase"] == "intent":
+		case x.Op == "TERMINAL_OPEN":
+			opened[x.Details["terminal"]] = string(argv)
+		case x.Op == "TERMINAL_END" && x.Result.ExitCode != nil:
+			ran = append(ran, fmt.Sprintf("%s %d", opened[x.Details["terminal"]], *x.Result.ExitCode))
+		case x.Op == "EXECUTE_COMMAND" && x.Result.ExitCode != nil:
 			ran = append(ran, fmt.Sprintf("%s %d", argv, *x.Result.ExitCode))
 		}
 	}
-	if want := `["sh","-c","exit 77"] 77`; !strings.Contains(strings.Join(ran, "\n"), want) {
-		t.Errorf("the record of commands lacks %s:\n%s", want, strings.Join(ran, "\n"))
+	for _, want := range []string{`["sh","-c","exit 77"] 77`, `["sh","-c","echo before; sleep 300"] -1`} {
+		if !slices.Contains(ran, want) {
+			t.Errorf("the record of commands lacks %s:\n%s", want, strings.Join(ran, "\n"))
+		}
 	}
 	log := string(b.read(filepath.Join(b.stateDir(), "audit.log")))
 	if strings.Contains(log, "good day") || strings.Contains(log, "GREETING=") {

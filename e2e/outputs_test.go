@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -27,8 +28,9 @@ type manager struct {
 	path  string
 	look  func() string
 	mu    sync.Mutex
-	said  []string // READY=1, FDSTORE name, FDSTOREREMOVE name, in order
-	ready string   // the ledger then
+	files map[string]*os.File // what it keeps, if it is to keep anything; nil: it says so alone
+	said  []string            // READY=1, FDSTORE name, FDSTOREREMOVE name, in order
+	ready string              // the ledger then
 }
 
 func (b *bench) manager(name string) *manager {
@@ -56,6 +58,9 @@ func (b *bench) manager(name string) *manager {
 	b.t.Cleanup(func() {
 		conn.Close()
 		<-done
+		for name := range m.files {
+			m.drop(name)
+		}
 	})
 	return m
 }
@@ -79,14 +84,43 @@ func (m *manager) take(message string, rights []byte) {
 		for _, c := range messages {
 			fds, _ := syscall.ParseUnixRights(&c)
 			for _, fd := range fds {
-				syscall.Close(fd)
 				n++
+				if m.files == nil {
+					syscall.Close(fd)
+					continue
+				}
+				m.drop(name)
+				m.files[name] = os.NewFile(uintptr(fd), name)
 			}
 		}
 		m.said = append(m.said, fmt.Sprintf("+%d %s", n, name))
 	case "FDSTOREREMOVE=1":
 		m.said = append(m.said, "- "+name)
+		m.drop(name)
 	}
+}
+
+// drop closes what is kept under a name. Called with mu.
+func (m *manager) drop(name string) {
+	if f := m.files[name]; f != nil {
+		f.Close()
+		delete(m.files, name)
+	}
+}
+
+// startDaemon starts the daemon with what is kept, as a service manager does: the
+// descriptors stay with it.
+func (m *manager) startDaemon(b *bench) {
+	b.t.Helper()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	names := slices.Sorted(maps.Keys(m.files))
+	env := fmt.Sprintf("LISTEN_FDS=%d LISTEN_FDNAMES=%s", len(names), strings.Join(names, ":"))
+	cmd := exec.Command("sh", "-c", "export LISTEN_PID=$$ "+env+"; exec "+program("farhandd")+" run --config "+b.toml())
+	for _, name := range names {
+		cmd.ExtraFiles = append(cmd.ExtraFiles, m.files[name])
+	}
+	b.daemon = launch(b.t, "daemon", cmd, b.env("NOTIFY_SOCKET="+m.path))
 }
 
 // kept are the names of the descriptors that it keeps now.

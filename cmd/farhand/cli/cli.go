@@ -116,7 +116,7 @@ farhand ls :/etc.`,
 	}
 	add("use",
 		a.machines(), a.devices(),
-		a.exec(),
+		a.exec(), a.shell(), a.terminals(),
 		a.ls(), a.stat(), a.cat(), a.put(), a.get(), a.rm(), a.mv(),
 		a.serial(), a.gpio(), a.i2c(), a.spi(), a.usb(), a.print(), a.release(),
 		a.llm(),

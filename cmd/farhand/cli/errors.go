@@ -102,10 +102,10 @@ func (a *app) finish(ctx context.Context, err error) int {
 // execing says whether exec was asked for, even if its flags were wrong.
 func (a *app) execing() bool {
 	if a.started {
-		return a.verb == "exec"
+		return a.verb == "exec" || a.verb == "shell"
 	}
 	found, _, _ := a.root.Find(a.env.Args) // an error has been told already
-	return found != nil && found.CommandPath() == a.root.Name()+" exec"
+	return found != nil && (found.CommandPath() == a.root.Name()+" exec" || found.CommandPath() == a.root.Name()+" shell")
 }
 
 func (a *app) codeOf(ctx context.Context, err error) int {

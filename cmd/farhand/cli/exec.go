@@ -1,8 +1,10 @@
 package cli
 
 import (
+	"context"
+	"errors"
 	"io"
-	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,6 +17,7 @@ type execFlags struct {
 	root, cwd string
 	timeout   string
 	env       []string
+	stdin     bool
 }
 
 func (a *app) exec() *cobra.Command {
@@ -23,13 +26,18 @@ func (a *app) exec() *cobra.Command {
 		Use:   "exec [MACHINE] -- ARGV...",
 		Short: "Run a command on a machine",
 		Long: `exec runs a command on a machine, without a shell in between, and exits as it does;
-see farhand help exit-codes. Its standard input is empty. Output comes when the
-command has ended.
+see farhand help exit-codes. It may run for as long as it likes, unless --timeout says
+otherwise, and its output comes as it is written, also over a link that is lost for a
+while. Its standard input is empty, or this one's with --stdin. Ctrl-C ends it.
+
+With --json there is one document when it has ended; then it has the time and the
+output that the machine allows one command.
 
 It starts in the first directory that the machine offers, or in --root. It is not
 confined to it: whoever may run commands may do what the daemon's user may.`,
 		Example: `  farhand exec pi -- uname -a
   farhand exec pi --timeout 5m --root /data/work -- make test
+  tar c src | farhand exec pi --stdin -- tar x
   farhand exec -- sh -c 'df -h | grep data'`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error { return a.runExec(cmd, args, f) },
@@ -40,7 +48,8 @@ confined to it: whoever may run commands may do what the daemon's user may.`,
 	flags := cmd.Flags()
 	flags.StringVar(&f.root, "root", "", "start in this `DIRECTORY`, which the machine must offer")
 	flags.StringVar(&f.cwd, "cwd", "", "start in this `DIRECTORY` below the root")
-	flags.StringVar(&f.timeout, "timeout", "", "end the command after this `DURATION`, such as 90s or 5m; seconds without a unit (default: the machine's own)")
+	flags.StringVar(&f.timeout, "timeout", "", "end the command after this `DURATION`, such as 90s or 5m; seconds without a unit (default: none, with --json the machine's own)")
+	flags.BoolVarP(&f.stdin, "stdin", "i", false, "hand on standard input")
 	flags.StringArrayVar(&f.env, "env", nil, "set `NAME=VALUE` for the command; may be repeated")
 	return cmd
 }
@@ -73,11 +82,90 @@ func (a *app) runExec(cmd *cobra.Command, args []string, f execFlags) error {
 	if err != nil {
 		return err
 	}
+	if !a.json {
+		err := a.stream(ctx, s, request, f.stdin)
+		if noTerminals(err) && !f.stdin {
+			err = a.execWhole(ctx, s, request)
+		}
+		return err
+	}
+	return a.execWhole(ctx, s, request)
+}
+
+// execWhole runs a command whose output comes at its end.
+func (a *app) execWhole(ctx context.Context, s *client.Session, request wire.ExecuteCommand) error {
 	result, err := s.Exec(ctx, request)
 	if err != nil {
 		return err
 	}
 	return a.finishExec(result)
+}
+
+// noTerminals says that the machine, or the relay, knows commands alone.
+func noTerminals(err error) bool {
+	var e *wire.Error
+	if !errors.As(err, &e) {
+		return false
+	}
+	return e.Code == wire.FeatureNotSupported || e.Code == wire.CapabilityNotGranted && e.Details["required_capability"] == string(wire.Terminal)
+}
+
+// stream runs a command whose output comes as it is written.
+func (a *app) stream(ctx context.Context, s *client.Session, r wire.ExecuteCommand, stdin bool) error {
+	pty, begun := false, time.Now()
+	t, err := s.OpenTerminal(ctx, wire.TerminalOpen{Argv: r.Argv, Cwd: r.Cwd, Env: r.Env, PTY: &pty})
+	if err != nil {
+		return err
+	}
+	bounded := ctx
+	if r.TimeoutSeconds != nil {
+		var cancel context.CancelFunc
+		bounded, cancel = context.WithTimeout(ctx, time.Duration(*r.TimeoutSeconds*float64(time.Second)))
+		defer cancel()
+	}
+	if !stdin {
+		if err := t.CloseInput(bounded); err != nil && bounded.Err() == nil {
+			return errors.Join(err, a.abort(ctx, t))
+		}
+	}
+	end, err := a.follows(bounded, t, stdin)
+	if err == nil {
+		t.Detach()
+		return terminalEnded(end)
+	}
+	gaveUp := bounded.Err() != nil
+	if closed := a.abort(ctx, t); closed != nil && gaveUp {
+		a.note("The machine could not be told to end the command (%s); farhand terminals shows it.", clean(closed.Error()))
+	}
+	if gaveUp && ctx.Err() == nil {
+		took := time.Since(begun)
+		return wire.Errorf(wire.CommandTimeout, "the command did not end within its time and was ended after %s", took.Round(time.Millisecond)).
+			With("duration_seconds", took.Seconds())
+	}
+	return err
+}
+
+// abort ends a command that isn't waited for any more.
+func (a *app) abort(ctx context.Context, t *client.Terminal) error {
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), closing)
+	defer cancel()
+	return t.Close(bounded)
+}
+
+// follows copies what a command writes until it ends, and what it reads.
+func (a *app) follows(ctx context.Context, t *client.Terminal, stdin bool) (wire.StreamEnd, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	var tasks sync.WaitGroup
+	defer tasks.Wait()
+	defer cancel(nil)
+	if stdin {
+		tasks.Go(func() {
+			if err := a.typeAll(ctx, t, -1); err != nil {
+				cancel(err)
+			}
+		})
+	}
+	return a.pumpTerminal(ctx, t, screen{}, new(modes))
 }
 
 func (f execFlags) request(argv []string) (wire.ExecuteCommand, error) {
@@ -93,17 +181,9 @@ func (f execFlags) request(argv []string) (wire.ExecuteCommand, error) {
 		seconds := d.Seconds()
 		r.TimeoutSeconds = &seconds
 	}
-	for _, pair := range f.env {
-		name, value, ok := strings.Cut(pair, "=")
-		if !ok || name == "" {
-			return r, usage("--env %q is not NAME=VALUE", pair)
-		}
-		if r.Env == nil {
-			r.Env = make(map[string]string)
-		}
-		r.Env[name] = value
-	}
-	return r, nil
+	env, err := environment(f.env)
+	r.Env = env
+	return r, err
 }
 
 // finishExec prints what the command wrote and exits as it did.
