@@ -11,7 +11,9 @@ import (
 // Machine is a paired machine as the relay knows it.
 type Machine struct {
 	ID           string                `json:"machine_id"`
-	Name         string                `json:"name"` // the owner's name for it
+	Name         string                `json:"name"`              // the owner's name for it
+	Labels       []string              `json:"labels,omitempty"`  // the groups that it is in
+	Default      bool                  `json:"default,omitempty"` // it is meant where none is named
 	DisplayName  string                `json:"display_name,omitempty"`
 	Online       bool                  `json:"online"`
 	Platform     string                `json:"platform,omitempty"`
@@ -44,6 +46,30 @@ func (c *Client) Machine(ctx context.Context, machine string) (Machine, error) {
 	var out Machine
 	err := c.call(ctx, http.MethodGet, "/api/machines/"+escape(machine), nil, &out)
 	return out, err
+}
+
+// Label adds labels to a machine and then takes others off it. It takes the
+// owner's own login.
+func (c *Client) Label(ctx context.Context, machine string, add, remove []string) (Machine, error) {
+	in := struct {
+		Add    []string `json:"add,omitempty"`
+		Remove []string `json:"remove,omitempty"`
+	}{add, remove}
+	var out Machine
+	err := c.call(ctx, http.MethodPatch, "/api/machines/"+escape(machine)+"/labels", in, &out)
+	return out, err
+}
+
+// SetDefault makes a machine the one that is meant where none is named; empty:
+// none is. It takes the owner's own login.
+func (c *Client) SetDefault(ctx context.Context, machine string) error {
+	if machine == "" {
+		return c.call(ctx, http.MethodDelete, "/api/default-machine", nil, nil)
+	}
+	in := struct {
+		Machine string `json:"machine"`
+	}{machine}
+	return c.call(ctx, http.MethodPut, "/api/default-machine", in, nil)
 }
 
 // Revoke withdraws a machine's tokens, ends its connections and forgets it.

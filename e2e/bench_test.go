@@ -29,6 +29,7 @@ import (
 type bench struct {
 	t      *testing.T
 	dir    string // everything below lies in it
+	name   string // of the machine
 	url    string // of the relay, where it listens:
 	listen string
 
@@ -70,7 +71,7 @@ func bareBench(t *testing.T) *bench {
 		t.Fatal(err)
 	}
 	listen := address(t)
-	b := &bench{t: t, dir: dir, url: "http://" + listen, listen: listen, tables: "[shell]\nenabled = true\n[limits]\nmax_commands_per_minute = 100000\n"}
+	b := &bench{t: t, dir: dir, name: "bench", url: "http://" + listen, listen: listen, tables: "[shell]\nenabled = true\n[limits]\nmax_commands_per_minute = 100000\n"}
 	b.owner, b.roots = b.operator("owner"), []string{b.root()}
 	for _, d := range []string{b.root(), filepath.Join(dir, "here"), filepath.Join(dir, "home")} {
 		if err := os.Mkdir(d, 0o700); err != nil {
@@ -161,7 +162,7 @@ func (b *bench) configure() {
 		fmt.Sprintf("platform_url = %q", b.url),
 		fmt.Sprintf("state_dir = %q", b.stateDir()),
 		fmt.Sprintf("roots = [%s]", quoted(b.roots)),
-		`display_name = "bench"`,
+		fmt.Sprintf("display_name = %q", b.name),
 		"sim = true",
 	}, b.config...)
 	b.write(b.toml(), strings.Join(lines, "\n")+"\n"+b.tables)
@@ -195,10 +196,10 @@ func (b *bench) claim(allow string, more ...string) {
 	b.t.Helper()
 	b.config = append(b.config, fmt.Sprintf("machine_id = %q", b.machineID()))
 	b.configure()
-	made := parse[client.IssuedClaim](b.t, b.owner.must(append([]string{"claim", "create", "--json", "--name", "bench", "--allow", allow}, more...)...))
+	made := parse[client.IssuedClaim](b.t, b.owner.must(append([]string{"claim", "create", "--json", "--name", b.name, "--allow", allow}, more...)...))
 	answer, status := b.token(url.Values{
 		"grant_type": {"urn:farhand:params:oauth:grant-type:claim"}, "claim_key": {made.ClaimKey},
-		"client_id": {"autogpt-local-executor"}, "machine_id": {b.machineID()}, "display_name": {"bench"},
+		"client_id": {"autogpt-local-executor"}, "machine_id": {b.machineID()}, "display_name": {b.name},
 	})
 	if status != http.StatusOK {
 		b.t.Fatalf("the claim key is answered with %d %s", status, answer)
@@ -206,6 +207,21 @@ func (b *bench) claim(allow string, more ...string) {
 	b.mustd(string(answer), "login", "--tokens", "-")
 	b.startDaemon()
 	b.daemon.await(0, `^Online`)
+}
+
+// another is one more machine at the same relay, let in by a claim key.
+func (b *bench) another(name, allow string) *bench {
+	b.t.Helper()
+	dir := filepath.Join(b.dir, name)
+	o := &bench{t: b.t, dir: dir, name: name, url: b.url, listen: b.listen, tables: b.tables, owner: b.owner}
+	o.roots = []string{o.root()}
+	for _, d := range []string{dir, o.root(), o.here(), filepath.Join(dir, "home")} {
+		if err := os.Mkdir(d, 0o700); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+	o.claim(allow)
+	return o
 }
 
 // claimWithRoots does so with other roots than the one.

@@ -59,7 +59,9 @@ func (o Operator) MayUse(machineID string) bool {
 type Machine struct {
 	ID         string       `json:"machine_id"`
 	Owner      string       `json:"-"`
-	Name       string       `json:"name"` // the owner's name for it; unique per owner
+	Name       string       `json:"name"`              // the owner's name for it; unique per owner
+	Labels     []string     `json:"labels,omitempty"`  // the groups that it is in, sorted
+	Default    bool         `json:"default,omitempty"` // it is meant where none is named
 	Board      string       `json:"board,omitempty"`
 	Approval   wire.Ceiling `json:"approval"`
 	ApprovedAt time.Time    `json:"approved_at"`

@@ -13,7 +13,8 @@ const maxCandidates = 10
 
 // Resolve finds the machine that name means: an exact id, an exact name, or an
 // unambiguous prefix of either, in this order and without regard to case in
-// names. An empty name means the only machine there is. No machine fits:
+// names. An empty name means the only machine there is, or the owner's default
+// machine if it is among several. No machine fits:
 // MACHINE_NOT_ATTACHED; several do: MACHINE_AMBIGUOUS with
 // details.candidates, their names.
 func Resolve(machines []Machine, name string) (Machine, error) {
@@ -23,6 +24,11 @@ func Resolve(machines []Machine, name string) (Machine, error) {
 			return Machine{}, wire.Errorf(wire.MachineNotAttached, "no machine is paired yet")
 		case 1:
 			return machines[0], nil
+		}
+		for _, m := range machines {
+			if m.Default {
+				return m, nil
+			}
 		}
 		return Machine{}, ambiguous(machines, "several machines are paired: say which")
 	}

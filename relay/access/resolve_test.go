@@ -35,6 +35,10 @@ func TestResolve(t *testing.T) {
 	if m, err := Resolve(machines[:1], ""); err != nil || m.ID != "3f2a-1" {
 		t.Errorf("the only machine: %q, %v", m.ID, err)
 	}
+	several := append([]Machine{{ID: "x", Name: "y", Default: true}}, machines...)
+	if m, err := Resolve(several, ""); err != nil || m.ID != "x" {
+		t.Errorf("the default machine: %q, %v", m.ID, err)
+	}
 	if _, err := Resolve(nil, ""); !errors.Is(err, wire.MachineNotAttached) {
 		t.Errorf("no machine: %v", err)
 	}

@@ -43,6 +43,9 @@ var calls = []call{
 	{"DELETE /api/machines/{machine}", true, (*Server).apiRemoveMachine},
 	{"GET /api/machines/{machine}/grants", false, (*Server).apiGrants},
 	{"PUT /api/machines/{machine}/approval", true, (*Server).apiSetApproval},
+	{"PATCH /api/machines/{machine}/labels", true, (*Server).apiLabel},
+	{"PUT /api/default-machine", true, (*Server).apiSetDefault},
+	{"DELETE /api/default-machine", true, (*Server).apiClearDefault},
 	{"GET /api/approvals/{user_code}", true, (*Server).apiPending},
 	{"POST /api/approvals/{user_code}", true, (*Server).apiDecide},
 	{"GET /api/claims", true, (*Server).apiClaims},
@@ -185,6 +188,8 @@ func timeOrNull(t time.Time) *time.Time {
 type machineJSON struct {
 	ID           string                `json:"machine_id"`
 	Name         string                `json:"name"`
+	Labels       []string              `json:"labels"`
+	Default      bool                  `json:"default,omitempty"`
 	Display      string                `json:"display_name"`
 	Online       bool                  `json:"online"`
 	Platform     string                `json:"platform"`
@@ -210,6 +215,7 @@ func (s *Server) machineJSON(m access.Machine, who caller) machineJSON {
 		ID: m.ID, Name: m.Name, Display: m.Name, Online: s.sockets().Online(m.Owner, m.ID), Board: m.Board,
 		Approval: m.Approval, Revision: revision(m.ApprovedAt), ApprovedAt: m.ApprovedAt, LastSeen: timeOrNull(m.LastSeen),
 		Capabilities: wire.Capabilities{}, Devices: []wire.HardwareDevice{},
+		Labels: append([]string{}, m.Labels...), Default: m.Default,
 	}
 	h, fresh := m.Hello, s.sockets().Hello(m.Owner, m.ID)
 	if fresh != nil {

@@ -35,6 +35,8 @@ const (
 	OpMachineBound    = "MACHINE_BOUND"
 	OpApprovalChanged = "APPROVAL_CHANGED"
 	OpMachineRemoved  = "MACHINE_REMOVED"
+	OpLabelsChanged   = "LABELS_CHANGED"
+	OpDefaultChanged  = "DEFAULT_MACHINE_CHANGED"
 	OpTokenCreated    = "TOKEN_CREATED"
 	OpTokenRevoked    = "TOKEN_REVOKED"
 	OpClaimCreated    = "CLAIM_CREATED"

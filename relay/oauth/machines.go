@@ -154,6 +154,9 @@ func (s *Server) removeMachine(ctx context.Context, who Event, m access.Machine)
 		}
 	}
 	s.sockets().RevokeMachine(who.Owner, m.ID)
+	if err := s.forgetLabels(ctx, who.Owner, m.ID); err != nil {
+		return err
+	}
 	for _, key := range []string{seenKey(who.Owner, m.ID), anchorKey(who.Owner, m.ID), machineKey(who.Owner, m.ID)} {
 		if err := s.store.Delete(ctx, key, 0); err != nil {
 			return err
@@ -199,6 +202,14 @@ func (s *Server) Machine(ctx context.Context, owner, id string) (access.Machine,
 		return access.Machine{}, err
 	}
 	out := m.value.public(owner)
+	preferred, err := s.defaultOf(ctx, owner)
+	if err != nil {
+		return access.Machine{}, err
+	}
+	out.Default = id == preferred
+	if out.Labels, err = s.labelsOf(ctx, owner, id); err != nil {
+		return access.Machine{}, err
+	}
 	last, err := load[seen](ctx, s.store, seenKey(owner, id))
 	switch {
 	case err == nil:
@@ -231,9 +242,21 @@ func (s *Server) Machines(ctx context.Context, owner string) ([]access.Machine, 
 	if err != nil {
 		return nil, err
 	}
+	labelled, err := byKey[labelSet](ctx, s.store, store.Prefix("o", owner, "labels"))
+	if err != nil {
+		return nil, err
+	}
+	preferred, err := s.defaultOf(ctx, owner)
+	if err != nil {
+		return nil, err
+	}
 	out := make([]access.Machine, len(ms))
 	for i, m := range ms {
 		out[i] = m.public(owner)
+		out[i].Default = m.ID == preferred
+		if l, ok := labelled[labelsKey(owner, m.ID)]; ok {
+			out[i].Labels = l.Labels
+		}
 		if last, ok := lasts[seenKey(owner, m.ID)]; ok {
 			out[i].LastSeen, out[i].Hello, out[i].Started = last.At, &last.Hello, last.Started
 		}

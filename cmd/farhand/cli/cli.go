@@ -79,8 +79,8 @@ func (a *app) command() *cobra.Command {
 what is wired to them.
 
 Where MACHINE stands it is a machine's name, its id or an unambiguous beginning of
-either. With a single machine it may be left out: farhand exec -- uptime,
-farhand ls :/etc.`,
+either. It may be left out where there is a single one, or one is farhand default:
+farhand exec -- uptime, farhand ls :/etc.`,
 		Example: `  farhand login https://relay.example.org
   farhand approve BCDF-GHJK
   farhand machines
@@ -122,7 +122,7 @@ farhand ls :/etc.`,
 		a.llm(),
 		a.logs(), a.top(),
 	)
-	add("manage", a.approve(), a.grants(), a.settings(), a.flash(), a.claim(), a.token(), a.sessions(), a.revoke(), a.audit())
+	add("manage", a.approve(), a.grants(), a.settings(), a.label(), a.groups(), a.defaultMachine(), a.flash(), a.claim(), a.token(), a.sessions(), a.revoke(), a.audit())
 	add("account", a.login(), a.logout(), a.whoami())
 	root.AddCommand(a.version(), exitCodes())
 	return root

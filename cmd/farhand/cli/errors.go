@@ -42,7 +42,8 @@ func exitCodes() *cobra.Command {
 exec exits as the remote command does: its own code, 128+n if signal n killed it.
 A command that ran into its timeout gives 255 with COMMAND_TIMEOUT on standard
 error, and every failure of farhand itself (usage included) gives 255 with its code
-on standard error, so that a code below 255 always comes from the command.
+on standard error, so that a code below 255 always comes from the command. With --all
+or --group it is the greatest code of all machines.
 
 audit verify gives 1 if the log has problems. serial read and serial transact with
 --until give 1 if the pattern did not come, serial expect if a step did not come to its

@@ -18,6 +18,9 @@ type execFlags struct {
 	timeout   string
 	env       []string
 	stdin     bool
+
+	all   bool
+	group string
 }
 
 func (a *app) exec() *cobra.Command {
@@ -34,11 +37,19 @@ With --json there is one document when it has ended; then it has the time and th
 output that the machine allows one command.
 
 It starts in the first directory that the machine offers, or in --root. It is not
-confined to it: whoever may run commands may do what the daemon's user may.`,
+confined to it: whoever may run commands may do what the daemon's user may.
+
+With --all or --group it runs on several machines side by side, 32 at most at a time,
+with the time and the output that each allows one command. When it has ended somewhere,
+its output comes with the machine's name before each line, and at the end a summary on
+standard error; with --json one line for each machine instead. exec gives 0 if it
+succeeded everywhere, else the greatest of the codes: 255 if it couldn't be run on one
+of them.`,
 		Example: `  farhand exec pi -- uname -a
   farhand exec pi --timeout 5m --root /data/work -- make test
   tar c src | farhand exec pi --stdin -- tar x
-  farhand exec -- sh -c 'df -h | grep data'`,
+  farhand exec -- sh -c 'df -h | grep data'
+  farhand exec --group garden -- uptime`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error { return a.runExec(cmd, args, f) },
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
@@ -50,6 +61,12 @@ confined to it: whoever may run commands may do what the daemon's user may.`,
 	flags.StringVar(&f.cwd, "cwd", "", "start in this `DIRECTORY` below the root")
 	flags.StringVar(&f.timeout, "timeout", "", "end the command after this `DURATION`, such as 90s or 5m; seconds without a unit (default: none, with --json the machine's own)")
 	flags.BoolVarP(&f.stdin, "stdin", "i", false, "hand on standard input")
+	flags.BoolVar(&f.all, "all", false, "run it on every machine")
+	flags.StringVar(&f.group, "group", "", "run it on every machine with this `LABEL`")
+	cmd.MarkFlagsMutuallyExclusive("all", "group")
+	cmd.MarkFlagsMutuallyExclusive("all", "stdin")
+	cmd.MarkFlagsMutuallyExclusive("group", "stdin")
+	a.completeGroup(cmd, "group")
 	flags.StringArrayVar(&f.env, "env", nil, "set `NAME=VALUE` for the command; may be repeated")
 	return cmd
 }
@@ -61,6 +78,8 @@ func (a *app) runExec(cmd *cobra.Command, args []string, f execFlags) error {
 		return usage("the command stands after --: farhand exec MACHINE -- ARGV...")
 	case dash > 1:
 		return usage("one machine at most stands before --")
+	case dash > 0 && (f.all || f.group != ""):
+		return usage("--all and --group say which machines: none stands before --")
 	case len(args) == dash:
 		return usage("there is no command after --")
 	}
@@ -74,6 +93,9 @@ func (a *app) runExec(cmd *cobra.Command, args []string, f execFlags) error {
 		return err
 	}
 	defer c.Close()
+	if f.all || f.group != "" {
+		return a.execMany(ctx, c, request, f)
+	}
 	machine, err := a.machine(ctx, c, first(args[:dash]...))
 	if err != nil {
 		return err
@@ -201,15 +223,23 @@ func (a *app) finishExec(r wire.CommandResult) error {
 			return err
 		}
 	}
-	if r.TimedOut {
-		took := time.Duration(r.DurationSeconds * float64(time.Second)).Round(time.Millisecond)
-		return wire.Errorf(wire.CommandTimeout, "the command did not end within its time and was ended after %s", took).
-			With("duration_seconds", r.DurationSeconds)
+	if err := timedOut(r); err != nil {
+		return err
 	}
 	if code != exitOK {
 		return exitStatus(code)
 	}
 	return nil
+}
+
+// timedOut is the failure that a command ran out of time; nil if it didn't.
+func timedOut(r wire.CommandResult) error {
+	if !r.TimedOut {
+		return nil
+	}
+	took := time.Duration(r.DurationSeconds * float64(time.Second)).Round(time.Millisecond)
+	return wire.Errorf(wire.CommandTimeout, "the command did not end within its time and was ended after %s", took).
+		With("duration_seconds", r.DurationSeconds)
 }
 
 // exitCode is a remote result as an exit code of ours.

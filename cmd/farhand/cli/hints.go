@@ -33,6 +33,9 @@ func (a *app) hint(code wire.Code, details map[string]any) string {
 		if details["machines"] == 0 {
 			return "start farhandd on one and approve the code that it shows: farhand approve CODE"
 		}
+		if list := texts(details["candidates"]); len(list) > 0 {
+			return "one of: " + strings.Join(list, ", ")
+		}
 		return "farhand machines shows which are paired"
 	case loginRequired:
 		return "sign in with your own name and passphrase: farhand login URL"

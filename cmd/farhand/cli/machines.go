@@ -76,6 +76,10 @@ func (a *app) oneMachine(ctx context.Context, c *client.Client, name string) err
 	t.add(plain("state"), a.state(m))
 	row("id", m.ID)
 	row("calls itself", m.DisplayName)
+	row("labels", strings.Join(m.Labels, ", "))
+	if m.Default {
+		row("default", "yes")
+	}
 	row("board", m.Board)
 	row("platform", platform(m))
 	row("version", m.ShimVersion)

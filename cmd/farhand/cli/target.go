@@ -54,6 +54,9 @@ func (a *app) machine(ctx context.Context, c *client.Client, name string) (strin
 	case 0:
 		return "", wire.Errorf(wire.MachineNotAttached, "no machine is paired yet").With("machines", 0)
 	}
+	if i := slices.IndexFunc(all, func(m client.Machine) bool { return m.Default }); i >= 0 {
+		return all[i].ID, nil
+	}
 	names := make([]string, len(all))
 	for i, m := range all {
 		names[i] = first(m.Name, m.ID)
