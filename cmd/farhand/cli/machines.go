@@ -76,7 +76,9 @@ func (a *app) oneMachine(ctx context.Context, c *client.Client, name string) err
 	t.add(plain("state"), a.state(m))
 	row("id", m.ID)
 	row("calls itself", m.DisplayName)
-	row("labels", strings.Join(m.Labels, ", "))
+	if len(m.Labels) > 0 {
+		row("labels", strings.Join(m.Labels, ", "))
+	}
 	if m.Default {
 		row("default", "yes")
 	}
