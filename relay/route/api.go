@@ -26,6 +26,8 @@ const maxHolderSessions = 64
 type sessionRequest struct {
 	Machine string
 	Root    string
+	Span    bool         // make a session that further machines can join
+	Session string       // join this one
 	Ceiling wire.Ceiling // its fields stand beside the others
 }
 
@@ -34,11 +36,13 @@ func (q *sessionRequest) UnmarshalJSON(b []byte) error {
 	var place struct {
 		Machine string `json:"machine"`
 		Root    string `json:"root"`
+		Span    bool   `json:"span"`
+		Session string `json:"session_id"`
 	}
 	if err := json.Unmarshal(b, &place); err != nil {
 		return err
 	}
-	q.Machine, q.Root = place.Machine, place.Root
+	q.Machine, q.Root, q.Span, q.Session = place.Machine, place.Root, place.Span, place.Session
 	return json.Unmarshal(b, &q.Ceiling)
 }
 
@@ -140,6 +144,12 @@ func (s *Server) postSession(w http.ResponseWriter, r *http.Request, op access.O
 	if err != nil {
 		return nil, err
 	}
+	var first *session
+	if in.Session != "" {
+		if first, err = s.joinable(r.Context(), op, in.Session); err != nil {
+			return nil, err
+		}
+	}
 	// A caller that hangs up doesn't leave half a session.
 	ctx, cancel := context.WithTimeout(s.ctx, s.timing.open)
 	defer cancel()
@@ -164,8 +174,15 @@ func (s *Server) postSession(w http.ResponseWriter, r *http.Request, op access.O
 		return nil, err
 	}
 	defer m.next(op.Holder)
-	ses, created, err := s.open(ctx, m, record{Owner: op.Owner, Holder: op.Holder, Machine: rec.ID, Root: in.Root,
-		Token: op.Ceiling, Session: lim.session, Expires: op.Expires})
+	want := record{Owner: op.Owner, Holder: op.Holder, Machine: rec.ID, Root: in.Root,
+		Token: op.Ceiling, Session: lim.session, Expires: op.Expires, Span: in.Span}
+	var ses *session
+	var created bool
+	if first != nil {
+		ses, created, err = s.openJoined(ctx, m, first, want)
+	} else {
+		ses, created, err = s.open(ctx, m, want)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -220,7 +237,7 @@ func (s *Server) open(ctx context.Context, m *machine, want record) (*session, b
 		}
 	}
 	for _, r := range own {
-		if r.Machine != want.Machine || r.Root != want.Root || !same(r.Session, want.Session) || !same(r.Token, want.Token) {
+		if want.Span || r.Span || r.Joined || r.Machine != want.Machine || r.Root != want.Root || !same(r.Session, want.Session) || !same(r.Token, want.Token) {
 			continue
 		}
 		ses := s.adopt(r)
@@ -240,8 +257,14 @@ func (s *Server) open(ctx context.Context, m *machine, want record) (*session, b
 	if err := s.makeRoom(ctx, own); err != nil {
 		return nil, false, err
 	}
+	want.ID = uuid.NewString()
+	ses, err := s.make(ctx, m, want)
+	return ses, err == nil, err
+}
+
+// make makes a session on a machine.
+func (s *Server) make(ctx context.Context, m *machine, want record) (*session, error) {
 	for try := 1; ; try++ {
-		want.ID = uuid.NewString()
 		want.Created = time.Now().UTC()
 		want.LastUsed = want.Created
 		ses, err := m.attach(ctx, want)
@@ -249,7 +272,7 @@ func (s *Server) open(ctx context.Context, m *machine, want record) (*session, b
 		if err != nil && try < 3 && errors.Is(err, wire.DirectoryReferenceInvalid) {
 			continue
 		}
-		return ses, err == nil, err
+		return ses, err
 	}
 }
 
@@ -329,7 +352,7 @@ func (s *Server) getSessions(_ http.ResponseWriter, r *http.Request, op access.O
 		}
 		info := sessionInfo{rec.ID, rec.Machine, names[rec.Machine], rec.Root, rec.Holder, false, rec.Created, rec.LastUsed}
 		s.mu.Lock()
-		ses := s.sessions[sessionRef{rec.Owner, rec.ID}]
+		ses := s.sessions[sessionRef{rec.Owner, rec.key()}]
 		s.mu.Unlock()
 		if ses != nil {
 			info.Live = ses.conn() != nil

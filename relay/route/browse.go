@@ -223,7 +223,7 @@ func (m *machine) activate(ctx context.Context, rec record, attached []byte) (*s
 	ses := s.adopt(rec)
 	err := ses.open(ctx)
 	if err != nil {
-		if err := s.deleteRecord(s.ctx, rec.Owner, rec.ID); err != nil {
+		if err := s.deleteRecord(s.ctx, rec.Owner, rec.key()); err != nil {
 			s.log.Error("record of a session that failed not removed", "session", rec.ID, "error", err)
 		}
 		s.forget(ses, wire.ReasonUserRevoked)

@@ -112,7 +112,7 @@ func (s *Server) sessionForDevice(ctx context.Context, who access.Device, id str
 	if !isSessionID(id) || who.MachineID == "" {
 		return nil, errNoSession
 	}
-	ses, err := s.session(ctx, who.Owner, id)
+	ses, err := s.sessionOn(ctx, who.Owner, id, who.MachineID)
 	if err != nil {
 		return nil, err
 	}

@@ -427,6 +427,7 @@ func helloFor(root *string, caps ...wire.Capability) wire.Hello {
 // tree and opens data sockets as it is told to.
 type robot struct {
 	b       *bench
+	id      string // of the machine; its token is devTok, or the id for another machine than machID
 	control *peer
 	caps    wire.Capabilities
 	tree    map[string][]string // directory -> children
@@ -453,12 +454,37 @@ type robot struct {
 }
 
 func (b *bench) robot(caps ...wire.Capability) *robot {
-	r := &robot{b: b, caps: caps, roots: []string{homeDir}, tree: map[string][]string{
+	r := &robot{b: b, id: machID, caps: caps, roots: []string{homeDir}, tree: map[string][]string{
 		homeDir: {"a", "b"}, homeDir + "/a": {"deep"}},
 		data: map[string]*peer{}, bound: map[string]wire.SessionBinding{}, refs: map[string]string{},
 		events: make(chan string, 256), noted: map[string]int{}, grants: make(chan wire.GrantSet, 16)}
 	b.t.Cleanup(r.stop)
 	return r
+}
+
+// another is a robot of another machine of the owner, with its id for a token.
+func (b *bench) another(name string, caps ...wire.Capability) *robot {
+	id := name + "-id"
+	b.auth.mu.Lock()
+	b.auth.devices[id] = access.Device{Owner: owner, MachineID: id, Family: "fam_" + id, ClientID: "autogpt-local-executor", Expires: time.Now().Add(time.Hour)}
+	b.auth.machines[id] = access.Machine{ID: id, Owner: owner, Name: name}
+	b.auth.mu.Unlock()
+	r := b.robot(caps...)
+	r.id = id
+	return r
+}
+
+func (r *robot) token() string {
+	if r.id == machID {
+		return devTok
+	}
+	return r.id
+}
+
+func (r *robot) hello(root *string, caps ...wire.Capability) wire.Hello {
+	h := helloFor(root, caps...)
+	h.MachineID = r.id
+	return h
 }
 
 func (r *robot) stop() {
@@ -476,11 +502,11 @@ func (r *robot) stop() {
 // connect opens the control socket and serves it.
 func (r *robot) connect() *robot {
 	r.b.t.Helper()
-	p, status := r.b.dial("/ws/local-executor", devTok)
+	p, status := r.b.dial("/ws/local-executor", r.token())
 	if p == nil {
 		r.b.t.Fatalf("control refused: %d", status)
 	}
-	p.send(wire.Message{Type: wire.THello, ID: "h1", Payload: helloFor(nil, append(wire.Capabilities{wire.DirectoryBrowse}, r.caps...)...)})
+	p.send(wire.Message{Type: wire.THello, ID: "h1", Payload: r.hello(nil, append(wire.Capabilities{wire.DirectoryBrowse}, r.caps...)...)})
 	p.want(wire.THelloAck)
 	r.mu.Lock()
 	r.control = p
@@ -648,12 +674,12 @@ func (r *robot) openData(id string) {
 		if r.dataAt != nil {
 			at = r.dataAt
 		}
-		p, status := at.dial("/ws/local-executor/"+id, devTok)
+		p, status := at.dial("/ws/local-executor/"+id, r.token())
 		if p == nil {
 			r.note(fmt.Sprintf("data refused %d", status))
 			return
 		}
-		p.send(wire.Message{Type: wire.THello, ID: "hd", Payload: helloFor(&root, r.caps...)})
+		p.send(wire.Message{Type: wire.THello, ID: "hd", Payload: r.hello(&root, r.caps...)})
 		if env, _, err := p.next(); err != nil || env.Type != wire.THelloAck {
 			r.note("data without HELLO_ACK")
 			_ = p.ws.Close()

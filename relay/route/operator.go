@@ -256,7 +256,10 @@ func (op *operator) route(env wire.Envelope, frame *frameBuf) (*request, *lane, 
 		}
 	} else {
 		var ses *session
-		if ses, refused = op.sessionFor(env); refused == nil {
+		if ses, refused = op.sessionFor(env, method); refused == nil {
+			if ses.rec.Span || ses.rec.Joined {
+				env.TargetMachine = ses.rec.Machine // the answer says who it is from
+			}
 			l, m, r.limits = &ses.lane, ses.machine, ses.ceilings
 			ses.used.Store(time.Now().Unix())
 		}
@@ -288,7 +291,7 @@ func (op *operator) route(env wire.Envelope, frame *frameBuf) (*request, *lane, 
 
 // sessionFor finds the session that a request names. It must be the operator's
 // own: a session belongs to one login or token.
-func (op *operator) sessionFor(env wire.Envelope) (*session, *wire.Error) {
+func (op *operator) sessionFor(env wire.Envelope, method wire.Method) (*session, *wire.Error) {
 	if !isSessionID(env.SessionID) {
 		return nil, noSession(env.SessionID)
 	}
@@ -299,10 +302,23 @@ func (op *operator) sessionFor(env wire.Envelope) (*session, *wire.Error) {
 	case err != nil:
 		op.srv.log.Error("session not looked up", "error", err)
 		return nil, wire.Errorf(wire.InternalError, "try again later")
-	case ses.rec.Holder != op.who.Holder || !op.who.MayUse(ses.rec.Machine):
+	case ses.rec.Holder != op.who.Holder:
 		return nil, noSession(env.SessionID)
 	}
-	if t := env.TargetMachine; t != "" && t != ses.rec.Machine {
+	if ses.rec.Span {
+		parts, err := op.srv.parts(op.srv.ctx, ses)
+		if err != nil {
+			op.srv.log.Error("session not looked up", "error", err)
+			return nil, wire.Errorf(wire.InternalError, "try again later")
+		}
+		var refused *wire.Error
+		if ses, refused = op.pick(env, method, parts); refused != nil {
+			return nil, refused
+		}
+	} else if !op.who.MayUse(ses.rec.Machine) {
+		return nil, noSession(env.SessionID)
+	}
+	if t := env.TargetMachine; !ses.rec.Span && !ses.rec.Joined && t != "" && t != ses.rec.Machine {
 		m, err := op.srv.resolve(op.srv.ctx, op.who, t)
 		if err != nil {
 			return nil, wire.AsError(err)

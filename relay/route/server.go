@@ -424,7 +424,10 @@ func (s *Server) RevokeMachine(owner, machineID string) {
 			if r.Machine != machineID {
 				continue
 			}
-			if err := s.deleteRecord(s.ctx, owner, r.ID); err != nil {
+			if err := s.endJoined(s.ctx, s.adopt(r)); err != nil {
+				s.log.Error("session not ended on other machines", "session", r.ID, "error", err)
+			}
+			if err := s.deleteRecord(s.ctx, owner, r.key()); err != nil {
 				s.log.Error("session not forgotten", "session", r.ID, "error", err)
 			}
 			s.forget(s.adopt(r), wire.ReasonUserRevoked)

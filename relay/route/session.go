@@ -28,6 +28,9 @@ type session struct {
 	flight *flight
 	gone   bool
 	ending atomic.Bool // here: the record goes, and nobody else has to see to the rest
+	joined []*session // the parts of a session that spans machines, but the first, which has them; nil: not read yet
+
+	turn atomic.Uint64 // of the router, whose is it
 }
 
 // flight is one attempt to bring the data socket back, shared by all who want it.
@@ -60,14 +63,14 @@ type sessionRef struct{ owner, id string }
 func (s *Server) adopt(rec record) *session {
 	m := s.machine(rec.Owner, rec.Machine)
 	s.mu.Lock()
-	ses := s.sessions[sessionRef{rec.Owner, rec.ID}]
+	ses := s.sessions[sessionRef{rec.Owner, rec.key()}]
 	fresh := ses == nil
 	if fresh {
 		ses = &session{machine: m, rec: rec, came: make(chan struct{})}
 		ses.lane.srv, ses.lane.hungry = s, func() { ses.revive() }
 		ses.used.Store(rec.LastUsed.Unix())
 		ses.saved.Store(rec.LastUsed.Unix())
-		s.sessions[sessionRef{rec.Owner, rec.ID}] = ses
+		s.sessions[sessionRef{rec.Owner, rec.key()}] = ses
 	}
 	s.mu.Unlock()
 	if fresh {
@@ -80,7 +83,7 @@ func (s *Server) adopt(rec record) *session {
 
 // forget takes the session out of memory and ends its socket and its requests.
 func (s *Server) forget(ses *session, reason string) {
-	ref := sessionRef{ses.rec.Owner, ses.rec.ID}
+	ref := sessionRef{ses.rec.Owner, ses.rec.key()}
 	s.mu.Lock()
 	if s.sessions[ref] == ses {
 		delete(s.sessions, ref)
@@ -157,7 +160,7 @@ func (ses *session) save() {
 	}
 	ses.saved.Store(used)
 	s := ses.machine.srv
-	if err := s.touchRecord(s.ctx, ses.rec.Owner, ses.rec.ID, time.Unix(used, 0).UTC()); err != nil {
+	if err := s.touchRecord(s.ctx, ses.rec.Owner, ses.rec.key(), time.Unix(used, 0).UTC()); err != nil {
 		s.log.Error("last use not stored", "session", ses.rec.ID, "error", err)
 	}
 }
@@ -319,7 +322,10 @@ func (m *machine) crowded(ctx context.Context, err error, wanted *session) bool 
 // torn nothing down, then the device's side and ours.
 func (s *Server) end(ctx context.Context, ses *session) error {
 	ses.ending.Store(true)
-	if err := s.deleteRecord(ctx, ses.rec.Owner, ses.rec.ID); err != nil {
+	if err := s.endJoined(ctx, ses); err != nil {
+		return err
+	}
+	if err := s.deleteRecord(ctx, ses.rec.Owner, ses.rec.key()); err != nil {
 		return err
 	}
 	s.detach(ctx, ses.machine, ses.rec.ID)
@@ -336,4 +342,25 @@ func (s *Server) detach(ctx context.Context, m *machine, id string) {
 	if _, err := m.call(ctx, wire.TDetachSession, wire.DetachSession{SessionID: id}, s.timing.detach); err != nil {
 		s.log.Warn("session not detached on the device", "machine", m.key.id, "session", id, "error", fmt.Sprint(err))
 	}
+}
+
+// endJoined ends what hangs on a session that is about to end: the parts on other
+// machines, or its place among them.
+func (s *Server) endJoined(ctx context.Context, ses *session) error {
+	if ses.rec.Joined {
+		if first, err := s.session(ctx, ses.rec.Owner, ses.rec.ID); err == nil {
+			first.join(ses, false)
+		}
+		return nil
+	}
+	parts, err := s.parts(ctx, ses)
+	if err != nil {
+		return err
+	}
+	for _, part := range parts[1:] {
+		if err := s.end(ctx, part); err != nil {
+			return err
+		}
+	}
+	return nil
 }

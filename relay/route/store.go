@@ -27,12 +27,15 @@ type record struct {
 	Created     time.Time     `json:"created"`
 	LastUsed    time.Time     `json:"last_used"`
 	Expires     time.Time     `json:"expires,omitzero"` // with its token
+
+	Span   bool `json:"span,omitempty"`   // other machines may join it
+	Joined bool `json:"joined,omitempty"` // it is the part of such a session on another machine than the first
 }
 
 var errNoSession = errors.New("no such session")
 
-// Keys are o.<owner>.session.<id>: the owner comes first, as in relay/oauth.
-func sessionKey(owner, id string) string { return store.Key("o", owner, "session", id) }
+// Keys are o.<owner>.session.<key of the record>: the owner comes first, as in relay/oauth.
+func sessionKey(owner, key string) string { return store.Key("o", owner, "session", key) }
 
 func (s *Server) loadRecord(ctx context.Context, owner, id string) (record, error) {
 	e, err := s.store.Get(ctx, sessionKey(owner, id))
@@ -75,7 +78,7 @@ func (s *Server) createRecord(ctx context.Context, r record) error {
 	if err != nil {
 		return fmt.Errorf("session %s: %w", r.ID, err)
 	}
-	if _, err := s.store.Create(ctx, sessionKey(r.Owner, r.ID), value, r.Expires); err != nil {
+	if _, err := s.store.Create(ctx, sessionKey(r.Owner, r.key()), value, r.Expires); err != nil {
 		return fmt.Errorf("session %s: %w", r.ID, err)
 	}
 	return nil

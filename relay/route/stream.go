@@ -150,9 +150,18 @@ func (op *operator) listensTo(d *device) bool {
 // scope is where an operator finds what is on this socket.
 func (d *device) scope() scope {
 	if d.session != nil {
-		return scope{session: d.session.rec.ID}
+		return d.session.scope()
 	}
 	return scope{machine: d.machine.key.id}
+}
+
+// scope is where an operator finds what is in this session.
+func (ses *session) scope() scope {
+	at := scope{session: ses.rec.ID}
+	if ses.rec.Span || ses.rec.Joined {
+		at.machine = ses.rec.Machine
+	}
+	return at
 }
 
 // stream sends a frame of a stream, or loses it, and takes over buf.
@@ -255,7 +264,7 @@ func (m *machine) callBack() {
 		for _, op := range m.srv.listeners.all(func(op *operator) bool {
 			return op.streamed.Load() && op.who.Owner == rec.Owner && op.who.Holder == rec.Holder
 		}) {
-			op.lookAgain(scope{session: rec.ID})
+			op.lookAgain(ses.scope())
 		}
 	}
 }
@@ -305,7 +314,7 @@ func (op *operator) credit(env wire.Envelope, frame *frameBuf) bool {
 		}
 		return true
 	}
-	if ses, refused := op.sessionFor(env); refused == nil {
+	if ses, refused := op.sessionFor(env, method); refused == nil {
 		now := time.Now().Unix()
 		ses.used.Store(now)
 		ses.flowed.Store(now)
