@@ -45,6 +45,11 @@ type Place struct {
 	Capabilities []wire.Capability
 	Devices      []wire.DeviceGrant
 	Roots        []string
+	// Span makes a session of its own that others join: with Joins set to it, on
+	// further machines. Together they are one session to the relay, which ends as
+	// a whole.
+	Span  bool
+	Joins *Session
 }
 
 // Opened is the relay's answer to opening a session.
@@ -97,7 +102,12 @@ func (s *Session) reopen(ctx context.Context) error {
 		Capabilities *[]wire.Capability  `json:"capabilities,omitempty"`
 		Devices      *[]wire.DeviceGrant `json:"devices,omitempty"`
 		Roots        *[]string           `json:"roots,omitempty"`
-	}{s.place.Machine, s.place.Root, listed(s.place.Capabilities), listed(s.place.Devices), listed(s.place.Roots)}
+		Span         bool                `json:"span,omitempty"`
+		SessionID    string              `json:"session_id,omitempty"`
+	}{s.place.Machine, s.place.Root, listed(s.place.Capabilities), listed(s.place.Devices), listed(s.place.Roots), s.place.Span, ""}
+	if s.place.Joins != nil {
+		in.SessionID = s.place.Joins.Info().ID
+	}
 	var out Opened
 	if err := s.client.call(ctx, http.MethodPost, "/api/sessions", in, &out); err != nil {
 		return err
@@ -119,7 +129,7 @@ func (s *Session) do(ctx context.Context, r request, dst any) error {
 		r.timeout = requestTimeout
 	}
 	for attempt := 0; ; attempt++ {
-		r.session = s.Info().ID
+		r.session, r.machine = s.at()
 		payload, err := s.client.sock.do(ctx, r)
 		if err == nil {
 			return decode(payload, dst)

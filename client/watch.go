@@ -82,7 +82,13 @@ func (s *Session) Ping(ctx context.Context) (time.Duration, error) {
 }
 
 // at is where the session's frames go.
-func (s *Session) at() (session, machine string) { return s.Info().ID, "" }
+func (s *Session) at() (session, machine string) {
+	o := s.Info()
+	if s.place.Span || s.place.Joins != nil {
+		return o.ID, o.MachineID
+	}
+	return o.ID, ""
+}
 
 // open does a request whose answer names a stream, which is received from that
 // very answer on: found tells its id, where it begins and its credit.

@@ -6,6 +6,7 @@ import (
 
 	"farhand/audit"
 	"farhand/device"
+	"farhand/identity"
 	"farhand/shim"
 	"farhand/wire"
 )
@@ -16,6 +17,7 @@ func (d *daemon) controlMethods() shim.Table {
 	t := shim.Table{
 		wire.THardwareListRequest: {Handle: shim.Unary(d.listHardware)},
 		wire.TAuditVerifyRequest:  {Handle: shim.Unary(d.verifyAudit)},
+		wire.TMachineListRequest:  {Handle: shim.Unary(d.describe)},
 	}
 	maps.Copy(t, d.streamMethods())
 	maps.Copy(t, d.settingsMethods())
@@ -54,6 +56,28 @@ func (d *services) listHardware(ctx context.Context, c *shim.Call, r wire.Hardwa
 		}
 	}
 	return answer, nil
+}
+
+// describe says what this machine is, as HELLO does.
+func (d *services) describe(_ context.Context, c *shim.Call, _ wire.MachineListRequest) (any, error) {
+	arch, err := identity.Arch()
+	if err != nil {
+		return nil, err
+	}
+	s := wire.MachineSnapshot{
+		MachineID: d.identity.MachineID, Hostname: d.displayName(), Platform: identity.Platform(), Arch: arch,
+		Capabilities: d.capabilities(), HardwareDevices: []wire.HardwareDevice{},
+	}
+	if d.registry == nil {
+		return s, nil
+	}
+	visible := d.visible(c, nil)
+	for _, x := range d.registry.List() {
+		if visible(x) && len(s.HardwareDevices) < maxListed {
+			s.HardwareDevices = append(s.HardwareDevices, x)
+		}
+	}
+	return s, nil
 }
 
 // maxListed bounds a list; at some 500 bytes a device it stays far below a

@@ -282,7 +282,7 @@ func (d *services) openLLM(_ context.Context, o Options) error {
 // capabilities is everything that this machine offers, as the configuration
 // has it. The local model is offered while it has models.
 func (d *services) capabilities() wire.Capabilities {
-	caps := wire.Capabilities{wire.Files, wire.Grants, wire.AuditAnchor, wire.MachineFactsCapability, wire.Streams}
+	caps := wire.Capabilities{wire.Files, wire.Grants, wire.AuditAnchor, wire.MachineFactsCapability, wire.Machines, wire.Streams}
 	if d.hasHelper() {
 		caps = append(caps, wire.SettingsCapability)
 	}

@@ -33,6 +33,7 @@ const (
 	Observe          Capability = "observe"            // the machine's journal and how it is doing
 
 	MachineFactsCapability Capability = "machine_facts" // facts in the control socket's STATUS
+	Machines               Capability = "machines"      // MACHINE_LIST_REQUEST
 	SettingsCapability     Capability = "settings"      // SETTINGS_GET, SETTINGS_SET: of an appliance, for its owner alone
 )
 

@@ -63,7 +63,7 @@ var payloads = map[string][]any{
 
 // elsewhere are payloads by the heading that they stand below.
 var elsewhere = map[string][]any{
-	"Devices":             {HardwareDevice{}, HardwareListRequest{}, HardwareListResponse{}, HardwareEvent{}},
+	"Devices":             {HardwareDevice{}, HardwareListRequest{}, HardwareListResponse{}, HardwareEvent{}, MachineSnapshot{}},
 	"Operations":          {HardwareOp{}, HardwareResult{}},
 	"Streams":             {StreamData{}, StreamCredit{}, StreamAttach{}, StreamAttached{}, StreamClose{}},
 	"Terminals":           {TerminalOpen{}, TerminalAttach{}, TerminalOpened{}, TerminalInput{}, TerminalTaken{}, TerminalResize{}, TerminalClose{}, TerminalListResponse{}},

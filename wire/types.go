@@ -93,6 +93,8 @@ const (
 	TGrantsUpdate         Type = "GRANTS_UPDATE"
 	TAuditVerifyRequest   Type = "AUDIT_VERIFY_REQUEST"
 	TAuditVerifyResponse  Type = "AUDIT_VERIFY_RESPONSE"
+	TMachineListRequest   Type = "MACHINE_LIST_REQUEST"
+	TMachineListResponse  Type = "MACHINE_LIST_RESPONSE"
 	TSettingsGet          Type = "SETTINGS_GET"
 	TSettingsSet          Type = "SETTINGS_SET"
 	TSettings             Type = "SETTINGS"
@@ -202,6 +204,7 @@ var methods = map[Type]Method{
 	THardwareOp:          {Request: THardwareOp, Response: THardwareResult, Channel: Data, Capability: HardwareFamily, Extension: true},
 	TGrantsUpdate:        {Request: TGrantsUpdate, Response: TAck, Channel: Control | Data, Capability: Grants, Repeatable: true, Extension: true},
 	TAuditVerifyRequest:  {Request: TAuditVerifyRequest, Response: TAuditVerifyResponse, Channel: Control, Capability: AuditAnchor, Repeatable: true, Extension: true},
+	TMachineListRequest:  {Request: TMachineListRequest, Response: TMachineListResponse, Channel: Control, Capability: Machines, Repeatable: true, Extension: true},
 	TSettingsGet:         {Request: TSettingsGet, Response: TSettings, Channel: Control, Capability: SettingsCapability, Repeatable: true, Extension: true},
 	TSettingsSet:         {Request: TSettingsSet, Response: TSettings, Channel: Control, Capability: SettingsCapability, Extension: true},
 

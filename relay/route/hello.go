@@ -16,7 +16,7 @@ var known = wire.Capabilities{
 	wire.DirectoryBrowse, wire.Shell, wire.Files, wire.ComputerUse, wire.LocalLLM, wire.Recording,
 	wire.HardwareSerial, wire.HardwareUSB, wire.HardwareGPIO, wire.HardwareI2C, wire.HardwareSPI, wire.HardwarePrinter,
 	wire.Grants, wire.AuditAnchor, wire.Streams, wire.Terminal, wire.LocalLLMExtended, wire.LLMManage, wire.MachineFactsCapability,
-	wire.Observe, wire.SettingsCapability,
+	wire.Observe, wire.Machines, wire.SettingsCapability,
 }
 
 // What HELLO_ACK allows: never less than the device's own limits, so that only

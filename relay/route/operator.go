@@ -193,6 +193,11 @@ func (op *operator) dispatch(frame *frameBuf) bool {
 	if !op.expect(env) {
 		return false // the id is outstanding: two answers to one id would be worse than none
 	}
+	if env.Type == wire.TMachineListRequest {
+		op.listMachines(env)
+		op.srv.buffers.release(frame)
+		return true
+	}
 	r, l, refused := op.route(env, frame)
 	if refused != nil {
 		op.settle(env, nil, result{err: refused})

@@ -148,3 +148,57 @@ func TestSpanIsOneSession(t *testing.T) {
 		t.Errorf("left: %+v, %v", records, err)
 	}
 }
+
+// The list is of the session's machines, or of all that a token may use, as they
+// say now and, where they are offline, as they said last.
+func TestMachineList(t *testing.T) {
+	b := start(t)
+	lab := b.robot(wire.Files, wire.Machines)
+	lab.onControl = func(p *peer, env wire.Envelope) bool {
+		if env.Type != wire.TMachineListRequest {
+			return false
+		}
+		p.send(wire.Message{Type: wire.TMachineListResponse, ID: env.ID, Payload: wire.MachineSnapshot{MachineID: machID, Hostname: "as it says now",
+			HardwareDevices: []wire.HardwareDevice{{Type: "gpio", ID: "gpio:x"}, {Type: "i2c", ID: "i2c:1"}}}})
+		return true
+	}
+	lab.connect()
+	b.another("shed", wire.Files).connect() // can't be asked
+	b.another("barn")                       // was never there
+	id := b.openSession(opTok, map[string]any{"machine": "lab", "span": true})
+	op := b.operator(opTok)
+	list := func(p *peer, session, id string) map[string]wire.ListedMachine {
+		t.Helper()
+		p.request(session, id, wire.TMachineListRequest, struct{}{})
+		env := p.want(wire.TMachineListResponse)
+		var l wire.MachineList
+		if err := wire.Decode(env.Payload, &l); err != nil || env.ID != id || env.SessionID != session {
+			t.Fatalf("%+v, %v", env, err)
+		}
+		byName := make(map[string]wire.ListedMachine)
+		for _, m := range l.Machines {
+			byName[m.Name] = m
+		}
+		return byName
+	}
+	all := list(op, "", "1")
+	if len(all) != 3 || all["lab"].Hostname != "as it says now" || !all["lab"].Online || all["lab"].LastActive == nil ||
+		!all["shed"].Online || all["barn"].Online || all["barn"].LastActive != nil {
+		t.Errorf("%+v", all)
+	}
+	if in := list(op, id, "2"); len(in) != 1 || in["lab"].MachineID != machID {
+		t.Errorf("in the session: %+v", in)
+	}
+	b.auth.mu.Lock()
+	b.auth.operators["agent"] = access.Operator{Owner: owner, Holder: "t_agent", Machines: &[]string{machID},
+		Ceiling: &wire.Ceiling{Devices: &[]wire.DeviceGrant{{Pattern: "gpio:*"}}}}
+	b.auth.mu.Unlock()
+	agent := b.operator("agent")
+	if mine := list(agent, "", "1"); len(mine) != 1 || len(mine["lab"].HardwareDevices) != 1 {
+		t.Errorf("a token sees %+v", mine)
+	}
+	agent.request(id, "2", wire.TMachineListRequest, struct{}{})
+	if e := agent.wantError("2"); e.Code != wire.SessionNotFound {
+		t.Errorf("%+v", e)
+	}
+}

@@ -204,6 +204,10 @@ func Payload(t wire.Type) any {
 		return new(wire.AuditVerifyRequest)
 	case wire.TAuditVerifyResponse:
 		return new(wire.AuditVerifyResponse)
+	case wire.TMachineListRequest:
+		return new(wire.MachineListRequest)
+	case wire.TMachineListResponse:
+		return new(wire.MachineSnapshot)
 	case wire.TSettingsGet:
 		return new(wire.SettingsGet)
 	case wire.TSettingsSet:
