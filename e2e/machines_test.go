@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"farhand/client"
+	"farhand/daemon"
 	"farhand/wire"
 )
 
@@ -117,4 +119,84 @@ func TestManyMachines(t *testing.T) {
 	one.must("default", "pi")
 	one.must("default", "--clear")
 	one.fails(255, wire.MachineAmbiguous, "exec", "--", "true")
+}
+
+// One session over two machines: each request and each stream on its own, also
+// after the relay was started anew, and one end.
+func TestSessionSpansMachines(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	pi, shed := b.another("pi", "shell,hardware_serial"), b.another("shed", "shell,hardware_serial")
+	ctx, c := t.Context(), b.sdk()
+	first, err := c.Open(ctx, client.Place{Machine: "pi", Span: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := c.Open(ctx, client.Place{Machine: "shed", Joins: first})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if first.Info().ID != second.Info().ID || second.Info().MachineName != "shed" {
+		t.Errorf("%+v and %+v", first.Info(), second.Info())
+	}
+	where := func(s *client.Session) string {
+		t.Helper()
+		r, err := s.Exec(ctx, wire.ExecuteCommand{Argv: []string{"pwd"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.TrimSpace(r.Stdout)
+	}
+	check := func() {
+		t.Helper()
+		for range 3 {
+			if a, b := where(first), where(second); a != pi.root() || b != shed.root() {
+				t.Errorf("they ran in %s and %s", a, b)
+			}
+		}
+	}
+	check()
+	parts := []*client.Session{first, second}
+	var streams []*client.Stream
+	for _, s := range parts {
+		st, _, err := s.SerialWatch(ctx, echo, wire.SerialWatch{Credit: 1 << 10})
+		if err != nil {
+			t.Fatal(err)
+		}
+		streams = append(streams, st)
+	}
+	var want, got [2][]byte
+	say := func() { // several windows of credit
+		t.Helper()
+		for n := range 40 {
+			for i, s := range parts {
+				text := fmt.Sprintf("%s %d %s\n", s.Info().MachineName, n, strings.Repeat("x", 100))
+				if _, err := s.SerialWrite(ctx, echo, wire.SerialWrite{Data: []byte(text)}, false); err != nil {
+					t.Fatal(err)
+				}
+				want[i] = append(want[i], text...)
+			}
+		}
+		for i := range parts {
+			if got[i], _ = upTo(t, streams[i], got[i], len(want[i])); string(got[i]) != string(want[i]) {
+				t.Fatalf("%s: %d bytes came, and not those that were sent", parts[i].Info().MachineName, len(got[i]))
+			}
+		}
+	}
+	say()
+	b.relay.stop()
+	b.startRelay()
+	check()
+	say()
+	if err := first.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range []*bench{pi, shed} {
+		eventually(t, "the session's end on "+d.name, func() error {
+			if s := parse[daemon.Status](t, d.mustd("", "status", "--json")); len(s.Sessions) != 0 {
+				return fmt.Errorf("it has %+v", s.Sessions)
+			}
+			return nil
+		})
+	}
 }
