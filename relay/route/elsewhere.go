@@ -240,38 +240,51 @@ type unsettled struct {
 }
 
 // destination is the machine that a frame is for, and the instance that has it
-// if that is another one.
-func (op *operator) destination(env wire.Envelope) (key machineKey, instance string) {
+// if that is another one. chosen is the machine's id where the router chose it:
+// that is done once, here.
+func (op *operator) destination(env wire.Envelope) (key machineKey, instance, chosen string) {
 	s := op.srv
 	if s.places == nil || op.guest {
-		return key, ""
+		return key, "", ""
 	}
 	switch {
 	case env.SessionID != "":
 		if !isSessionID(env.SessionID) {
-			return key, ""
+			return key, "", ""
 		}
 		ses, err := s.session(s.ctx, op.who.Owner, env.SessionID)
 		if err != nil {
-			return key, "" // and is told so
+			return key, "", "" // and is told so
+		}
+		if ses.rec.Span && ses.rec.Holder == op.who.Holder {
+			method, ok := wire.MethodOf(env.Type)
+			if !ok {
+				return key, "", ""
+			}
+			var refused *wire.Error
+			if ses, refused = op.pick(env, method, ses); refused != nil {
+				return key, "", "" // likewise
+			}
+			chosen = ses.rec.Machine
 		}
 		key = ses.machine.key
 	case env.TargetMachine != "":
 		rec, err := s.resolve(s.ctx, op.who, env.TargetMachine)
 		if err != nil {
-			return key, ""
+			return key, "", ""
 		}
 		key = machineKey{op.who.Owner, rec.ID}
 		s.machine(key.owner, key.id) // so that its moves are told
 	default:
-		return key, ""
+		return key, "", ""
 	}
-	return key, s.places.at(key)
+	return key, s.places.at(key), chosen
 }
 
 // passOn sends a frame to the instance that has its machine, and takes the frame
-// over unless it says false.
-func (op *operator) passOn(instance string, key machineKey, env wire.Envelope, frame *frameBuf) bool {
+// over unless it says false. stamped says that env names another machine than the
+// frame does.
+func (op *operator) passOn(instance string, key machineKey, env wire.Envelope, frame *frameBuf, stamped bool) bool {
 	s := op.srv
 	credit := env.Type == wire.TStreamCredit
 	if credit && (env.Payload[0] != '{' || len(env.Payload) > maxCredit) {
@@ -302,7 +315,7 @@ func (op *operator) passOn(instance string, key machineKey, env wire.Envelope, f
 	}
 	u, err := op.upstream(instance)
 	if err == nil {
-		err = u.send(env, method, frame, credit)
+		err = u.send(env, method, frame, credit, stamped)
 	}
 	if err == nil {
 		return true
@@ -374,8 +387,12 @@ func (op *operator) upstream(instance string) (*upstream, error) {
 }
 
 // send queues a frame. It is the caller's again if there is an error.
-func (u *upstream) send(env wire.Envelope, method wire.Method, frame *frameBuf, credit bool) error {
-	f := outFrame{body: frame.b, buf: frame}
+func (u *upstream) send(env wire.Envelope, method wire.Method, frame *frameBuf, credit, stamped bool) error {
+	f := outFrame{body: frame.b}
+	if stamped {
+		f = encode(wire.Message{Type: env.Type, ID: env.ID, SessionID: env.SessionID, TargetMachine: env.TargetMachine, Payload: wire.Raw(env.Payload)})
+	}
+	f.buf = frame
 	if credit {
 		f.most = u.op.srv.bounds.credit
 		return u.sock.send(f)

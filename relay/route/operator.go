@@ -184,19 +184,26 @@ func (op *operator) dispatch(frame *frameBuf) bool {
 			return true
 		}
 	}
-	if key, instance := op.destination(env); instance != "" {
-		return op.passOn(instance, key, env, frame)
+	if env.Type == wire.TMachineListRequest {
+		if !op.expect(env) {
+			return false
+		}
+		op.listMachines(env)
+		op.srv.buffers.release(frame)
+		return true
+	}
+	key, instance, chosen := op.destination(env)
+	if chosen != "" {
+		env.TargetMachine = chosen
+	}
+	if instance != "" {
+		return op.passOn(instance, key, env, frame, chosen != "")
 	}
 	if env.Type == wire.TStreamCredit {
 		return op.credit(env, frame)
 	}
 	if !op.expect(env) {
 		return false // the id is outstanding: two answers to one id would be worse than none
-	}
-	if env.Type == wire.TMachineListRequest {
-		op.listMachines(env)
-		op.srv.buffers.release(frame)
-		return true
 	}
 	r, l, refused := op.route(env, frame)
 	if refused != nil {
@@ -311,13 +318,8 @@ func (op *operator) sessionFor(env wire.Envelope, method wire.Method) (*session,
 		return nil, noSession(env.SessionID)
 	}
 	if ses.rec.Span {
-		parts, err := op.srv.parts(op.srv.ctx, ses)
-		if err != nil {
-			op.srv.log.Error("session not looked up", "error", err)
-			return nil, wire.Errorf(wire.InternalError, "try again later")
-		}
 		var refused *wire.Error
-		if ses, refused = op.pick(env, method, parts); refused != nil {
+		if ses, refused = op.pick(env, method, ses); refused != nil {
 			return nil, refused
 		}
 	} else if !op.who.MayUse(ses.rec.Machine) {

@@ -429,7 +429,11 @@ func (s *Server) isolated() {
 // recordChanged hears that another instance ended a session.
 func (s *Server) recordChanged(ev store.Event) {
 	parts := store.Split(ev.Key)
-	if !ev.Deleted || len(parts) != 4 || parts[2] != "session" {
+	if len(parts) != 4 || parts[2] != "session" {
+		return
+	}
+	s.reread(parts[1], parts[3])
+	if !ev.Deleted {
 		return
 	}
 	s.mu.Lock()

@@ -28,7 +28,8 @@ type session struct {
 	flight *flight
 	gone   bool
 	ending atomic.Bool // here: the record goes, and nobody else has to see to the rest
-	joined []*session // the parts of a session that spans machines, but the first, which has them; nil: not read yet
+	reread int         // counts what may have changed joined
+	joined []*session  // the parts of a session that spans machines, but the first, which has them; nil: not read yet
 
 	turn atomic.Uint64 // of the router, whose is it
 }

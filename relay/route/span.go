@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 
 	"farhand/relay/access"
 	"farhand/wire"
@@ -43,9 +44,9 @@ func (s *Server) parts(ctx context.Context, first *session) ([]*session, error) 
 		return []*session{first}, nil
 	}
 	first.mu.Lock()
-	joined, known := first.joined, first.joined != nil
+	joined, reread := first.joined, first.reread
 	first.mu.Unlock()
-	if !known {
+	if joined == nil {
 		records, err := s.listRecords(ctx, first.rec.Owner)
 		if err != nil {
 			return nil, err
@@ -56,20 +57,25 @@ func (s *Server) parts(ctx context.Context, first *session) ([]*session, error) 
 				joined = append(joined, s.adopt(r))
 			}
 		}
+		slices.SortStableFunc(joined, func(a, b *session) int { return a.rec.Created.Compare(b.rec.Created) })
 		first.mu.Lock()
-		if first.joined == nil {
+		if first.joined == nil && first.reread == reread { // nobody was faster, and it is no older than it may be
 			first.joined = joined
 		}
-		joined = first.joined
 		first.mu.Unlock()
 	}
 	return append([]*session{first}, joined...), nil
 }
 
-// join adds a part to a session, or with false takes it out.
+// join adds a part to a session, or with false takes it out. What isn't read yet
+// is read with it.
 func (ses *session) join(part *session, in bool) {
 	ses.mu.Lock()
 	defer ses.mu.Unlock()
+	ses.reread++
+	if ses.joined == nil {
+		return
+	}
 	ses.joined = slices.DeleteFunc(slices.Clone(ses.joined), func(x *session) bool { return x.rec.Machine == part.rec.Machine })
 	if in {
 		ses.joined = append(ses.joined, part)
@@ -128,11 +134,15 @@ func (s *Server) openJoined(ctx context.Context, m *machine, first *session, wan
 // pick chooses the part of a session that a request goes to: the one that it
 // names; else, of those whose machine is there and may do it, the owner's default
 // machine, or one after the other.
-func (op *operator) pick(env wire.Envelope, method wire.Method, parts []*session) (*session, *wire.Error) {
+func (op *operator) pick(env wire.Envelope, method wire.Method, first *session) (*session, *wire.Error) {
 	s := op.srv
-	all, err := s.authority.Machines(s.ctx, op.who.Owner)
+	parts, err := s.parts(s.ctx, first)
+	var all []access.Machine
+	if err == nil {
+		all, err = s.authority.Machines(s.ctx, op.who.Owner)
+	}
 	if err != nil {
-		s.log.Error("machines not read", "error", err)
+		s.log.Error("machines of a session not read", "error", err)
 		return nil, wire.Errorf(wire.InternalError, "try again later")
 	}
 	// The machines that the operator may use among those of the session, in its order.
@@ -160,13 +170,12 @@ func (op *operator) pick(env wire.Envelope, method wire.Method, parts []*session
 	refused := unreachable()
 	for _, m := range members {
 		part := on(m)
-		d := part.machine.online()
-		if d == nil {
+		if !s.Online(m.Owner, m.ID) {
 			continue
 		}
 		part.machine.approval.Store(&m.Approval)
 		no := part.ceilings().check(method.Capability)
-		if d := cmp.Or(part.lane.device(), d); !has(d.offered, method.Capability) {
+		if !has(part.offers(m), method.Capability) {
 			no = notOffered(method)
 		}
 		if no != nil {
@@ -181,6 +190,38 @@ func (op *operator) pick(env wire.Envelope, method wire.Method, parts []*session
 	if len(able) == 0 {
 		return nil, refused
 	}
-	turn := parts[0].turn.Add(1) - 1
+	turn := first.turn.Add(1) - 1
 	return able[int(turn%uint64(len(able)))], nil
+}
+
+// offers is what the part's machine offers, as its socket here or its last HELLO
+// says.
+func (ses *session) offers(m access.Machine) wire.Capabilities {
+	if d := cmp.Or(ses.lane.device(), ses.machine.online()); d != nil {
+		return d.offered
+	}
+	if h := ses.machine.srv.Hello(m.Owner, m.ID); h != nil {
+		return h.Capabilities
+	}
+	if m.Hello != nil {
+		return m.Hello.Capabilities
+	}
+	return nil
+}
+
+// reread has the parts of a session read again when they are wanted: another
+// instance may have changed them.
+func (s *Server) reread(owner, key string) {
+	id, _, part := strings.Cut(key, "@")
+	if !part {
+		return
+	}
+	s.mu.Lock()
+	first := s.sessions[sessionRef{owner, id}]
+	s.mu.Unlock()
+	if first != nil {
+		first.mu.Lock()
+		first.joined, first.reread = nil, first.reread+1
+		first.mu.Unlock()
+	}
 }
