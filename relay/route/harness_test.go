@@ -124,7 +124,13 @@ func (a *memAuthority) Machines(_ context.Context, owner string) ([]access.Machi
 	return all, nil
 }
 
-func (a *memAuthority) Seen(_ context.Context, _, _ string, h wire.Hello) error {
+func (a *memAuthority) Seen(_ context.Context, _, id string, h wire.Hello) error {
+	a.mu.Lock()
+	if m, ok := a.machines[id]; ok {
+		m.Hello = &h
+		a.machines[id] = m
+	}
+	a.mu.Unlock()
 	if a.slow != nil {
 		<-a.slow
 	}

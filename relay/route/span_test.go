@@ -202,3 +202,62 @@ func TestMachineList(t *testing.T) {
 		t.Errorf("%+v", e)
 	}
 }
+
+// A session may span machines of several instances, and each instance routes alike,
+// also what joined elsewhere.
+func TestSpanAcrossInstances(t *testing.T) {
+	all := startCluster(t, 3)
+	for i, name := range []string{"lab", "shed"} {
+		r := all[i].robot(wire.Files)
+		if name == "shed" {
+			r = all[i].another(name, wire.Files)
+		}
+		r.onData = func(p *peer, env wire.Envelope) {
+			p.send(wire.Message{Type: wire.TFileStatResponse, ID: env.ID, Payload: map[string]any{"path": name}})
+		}
+		r.connect()
+	}
+	for _, b := range all {
+		until(t, "both are known", func() bool { return b.srv.Online(owner, machID) && b.srv.Online(owner, "shed-id") })
+	}
+	id := all[2].openSession(opTok, map[string]any{"machine": "lab", "span": true})
+	ops := make([]*peer, len(all))
+	for i, b := range all {
+		ops[i] = b.operator(opTok)
+		if got := ops[i].stat(id, "alone", ""); got != "lab" { // so that each has read what the session consists of
+			t.Errorf("instance %d: %s", i, got)
+		}
+	}
+	if status, out := all[0].api("POST", "/api/sessions", opTok, map[string]any{"machine": "shed", "session_id": id}); status != 200 || out["created"] != true {
+		t.Fatalf("%d %v", status, out)
+	}
+	for i, b := range all {
+		until(t, "the part is known", func() bool {
+			first, err := b.srv.session(t.Context(), owner, id)
+			if err != nil {
+				return false
+			}
+			parts, err := b.srv.parts(t.Context(), first)
+			return err == nil && len(parts) == 2
+		})
+		if a, c := ops[i].stat(id, "1", "lab"), ops[i].stat(id, "2", "shed"); a != "lab" || c != "shed" {
+			t.Errorf("instance %d: %s and %s", i, a, c)
+		}
+		turns := map[string]int{}
+		for n := range 4 {
+			turns[ops[i].stat(id, fmt.Sprint("turn", n), "")]++
+		}
+		if turns["lab"] != 2 || turns["shed"] != 2 {
+			t.Errorf("instance %d: turns %v", i, turns)
+		}
+	}
+	if status, _ := all[2].api("DELETE", "/api/sessions/"+id, opTok, nil); status != 200 {
+		t.Errorf("not ended: %d", status)
+	}
+	for _, b := range all {
+		until(t, "it is gone", func() bool {
+			_, err := b.srv.session(t.Context(), owner, id)
+			return err != nil
+		})
+	}
+}
