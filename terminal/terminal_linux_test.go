@@ -321,7 +321,7 @@ func TestPipes(t *testing.T) {
 // of its output.
 func TestBackground(t *testing.T) {
 	b := newBench(t, nil)
-	v := b.open(wire.TerminalOpen{PTY: no()}, "sh", "-c", "head -c 300000 /dev/zero | tr '\\0' x; sleep 1000 & echo $! >&2")
+	v := b.open(wire.TerminalOpen{PTY: no()}, "sh", "-c", "head -c 300000 /dev/zero | tr '\\0' x; sleep 60 & echo $! >&2")
 	out, end := v.out.ends()
 	if len(out) != 300000 || code(end) != 0 {
 		t.Errorf("%d bytes, %+v", len(out), end)
@@ -458,7 +458,7 @@ func TestResume(t *testing.T) {
 func TestClose(t *testing.T) {
 	b := newBench(t, nil)
 	v := b.open(wire.TerminalOpen{}, "bash", "--norc", "--noprofile", "-i")
-	v.types("trap '' HUP TERM; echo re''ady; while :; do sleep 1000; done\n")
+	v.types("trap '' HUP TERM; echo re''ady; while :; do sleep 1; done\n")
 	v.out.shows("ready")
 	held := 0
 	b.s.Hold("s", func() func() { held++; return func() { held-- } })
