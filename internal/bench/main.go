@@ -23,11 +23,11 @@ import (
 const roundCalls = 200
 
 func main() {
-	role := flag.String("role", "", "what a process started by the bench itself does: peer, forwarder, devices")
+	role := flag.String("role", "", "what a process started by the bench itself does: peer, forwarder, devices, model")
 	url := flag.String("url", "", "where such a process connects to")
 	tokens := flag.String("tokens", "", "a file of machine ids and tokens, for the role devices")
 	bin := flag.String("bin", "bin", "where the built programs are")
-	only := flag.String("only", "", "only the part with this name: daemon, gpio, serial or relay")
+	only := flag.String("only", "", "only the part with this name: daemon, gpio, serial, llm or relay")
 	idle := flag.Int("idle", 2000, "how many idle devices the relay gets")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
@@ -38,6 +38,8 @@ func main() {
 		err = peer(ctx, *url)
 	case "forwarder":
 		err = forwarder(ctx, *url)
+	case "model":
+		err = model(ctx)
 	case "devices":
 		err = devices(ctx, *url, *tokens)
 	default:
@@ -85,6 +87,7 @@ func bench(ctx context.Context, bin, only string, idle int) error {
 		{"daemon", benchDaemon},
 		{"gpio", benchGPIO},
 		{"serial", benchSerial},
+		{"llm", benchLLM},
 		{"relay", func(ctx context.Context, bin, dir string) ([]bar, error) { return benchRelay(ctx, bin, dir, idle) }},
 	} {
 		if only != "" && only != part.name {
