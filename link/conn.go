@@ -25,7 +25,8 @@ type Conn struct {
 
 	readMu  sync.Mutex
 	small   [1 << 10]byte // most messages fit; guarded by readMu
-	closing atomic.Bool   // Close has begun: what arrives is thrown away
+	spares  spares
+	closing atomic.Bool // Close has begun: what arrives is thrown away
 
 	mu      sync.Mutex
 	queues  [classes]queue
@@ -79,9 +80,9 @@ func (c *Conn) SetReadDeadline(at time.Time) error {
 	return c.ws.SetReadDeadline(at)
 }
 
-// Read returns the next message, text or binary alike, in memory of its own. It
-// fails with a *CloseError if the peer closed the socket, with ErrSilent,
-// ErrTooBig or ErrClosed, or with the error of the network.
+// Read returns the next message, text or binary alike, in memory of its own, which
+// Reuse takes back. It fails with a *CloseError if the peer closed the socket, with
+// ErrSilent, ErrTooBig or ErrClosed, or with the error of the network.
 func (c *Conn) Read() ([]byte, error) {
 	c.readMu.Lock()
 	defer c.readMu.Unlock()
@@ -114,12 +115,25 @@ func (c *Conn) readAll(r io.Reader) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		if n == len(chunk) {
-			full, total = append(full, chunk), total+n
-			chunk, n = make([]byte, min(max(2*total, firstChunk), largestChunk)), 0
+		if n < len(chunk) {
+			continue
 		}
+		if total == 0 {
+			if spare := c.spares.take(); spare != nil {
+				n, err = fill(r, spare, copy(spare, chunk))
+				if err == nil {
+					return spare[:n], nil
+				}
+				if err != errFilled {
+					return nil, err
+				}
+				chunk = spare
+			}
+		}
+		full, total = append(full, chunk), total+n
+		chunk, n = make([]byte, min(max(2*total, firstChunk), largestChunk)), 0
 	}
-	message := make([]byte, 0, total+n)
+	message := make([]byte, 0, spareSize(total+n))
 	for _, f := range full {
 		message = append(message, f...)
 	}

@@ -173,8 +173,11 @@ func (c *Conn) allowed(t wire.Type) error {
 
 // weight is what a message counts for in a queue's bound.
 func weight(m wire.Message) int {
-	if s, ok := m.Payload.(wire.Streamer); ok {
-		return smallMessage + s.JSONSize()
+	switch p := m.Payload.(type) {
+	case wire.Streamer:
+		return smallMessage + p.JSONSize()
+	case *wire.Attached:
+		return smallMessage + len(p.Data)
 	}
 	return smallMessage
 }
@@ -297,7 +300,11 @@ func (c *Conn) write(it item) error {
 	if err != nil {
 		return c.failWrite(err)
 	}
-	w, err := c.ws.NextWriter(websocket.TextMessage)
+	kind := websocket.TextMessage
+	if frame.Binary {
+		kind = websocket.BinaryMessage
+	}
+	w, err := c.ws.NextWriter(kind)
 	if err != nil {
 		return c.failWrite(fmt.Errorf("write: %w", err))
 	}

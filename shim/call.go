@@ -47,6 +47,10 @@ func (k *socket) start(c *Call, r *reader) {
 	k.mu.Unlock()
 	work := func() {
 		result, err := k.run(c, before)
+		if c.frame != nil {
+			k.conn.Reuse(c.frame)
+			c.frame, c.Data, c.Payload = nil, nil, nil
+		}
 		k.answer(c, result, err)
 		if before != nil { // which goes on if this call gave up waiting
 			select {

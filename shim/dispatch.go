@@ -49,7 +49,7 @@ func (k *socket) receive(frame []byte, r *reader) error {
 		k.takeOneWay(e)
 		return nil
 	}
-	return k.request(e, r)
+	return k.request(e, frame, r)
 }
 
 // answered says whether messages of this type are answered, if only by ERROR.
@@ -59,7 +59,7 @@ func answered(t wire.Type) bool {
 }
 
 // request admits a request or refuses it.
-func (k *socket) request(e wire.Envelope, r *reader) error {
+func (k *socket) request(e wire.Envelope, frame []byte, r *reader) error {
 	if k.session != nil {
 		k.session.touch()
 	}
@@ -73,7 +73,11 @@ func (k *socket) request(e wire.Envelope, r *reader) error {
 	if !ok {
 		return k.refuse(e, notSupported(e.Type))
 	}
-	k.start(&Call{ID: e.ID, Type: e.Type, Payload: e.Payload, Session: k.session, socket: k, method: method}, r)
+	c := &Call{ID: e.ID, Type: e.Type, Payload: e.Payload, Data: e.Data, Session: k.session, socket: k, method: method}
+	if len(e.Data) > 0 {
+		c.frame = frame
+	}
+	k.start(c, r)
 	return nil
 }
 

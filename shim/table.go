@@ -52,10 +52,12 @@ type Call struct {
 	ID      string
 	Type    wire.Type
 	Payload []byte   // the JSON object as it came; owned by the call
+	Data    []byte   // what is attached, until Handle returns
 	Session *Session // nil on the control socket
 
 	socket  *socket
 	method  Method
+	frame   []byte // what Data lies in
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
 	done    chan struct{} // closed when the answer has been handed to the writer

@@ -27,6 +27,7 @@ const (
 	AuditAnchor Capability = "audit_anchor" // audit head in STATUS, AUDIT_VERIFY_REQUEST
 	Streams     Capability = "streams"      // STREAM_DATA and what steers it
 	Terminal    Capability = "terminal"     // TERMINAL_OPEN and its kin
+	Transfer    Capability = "transfer"     // TRANSFER_*: files in pieces; where files are allowed
 
 	LocalLLMExtended Capability = "local_llm_extended" // thoughts, waiting and timings; LLM_STATUS_REQUEST, LLM_EMBED
 	LLMManage        Capability = "llm_manage"         // LLM_PULL, LLM_REMOVE
@@ -70,10 +71,14 @@ func (cs Capabilities) AnyHardware() bool {
 }
 
 // Owned is the capability on which the owner decides where c is used: what may
-// run commands may have terminals. It is c itself for most.
+// run commands may have terminals, and what may use files may transfer them. It is
+// c itself for most.
 func (c Capability) Owned() Capability {
-	if c == Terminal {
+	switch c {
+	case Terminal:
 		return Shell
+	case Transfer:
+		return Files
 	}
 	return c
 }

@@ -66,6 +66,11 @@ const (
 	StreamNotFound         Code = "STREAM_NOT_FOUND"   // no such stream, or not this caller's
 	TerminalNotFound       Code = "TERMINAL_NOT_FOUND" // no such terminal, or not this caller's
 
+	TransferNotFound Code = "TRANSFER_NOT_FOUND" // no such transfer is open, or not this session's: open it again
+	TransferOffset   Code = "TRANSFER_OFFSET"    // not what comes next; details.offset does
+	TransferMismatch Code = "TRANSFER_MISMATCH"  // what came isn't what was sent, and was thrown away
+	SourceChanged    Code = "SOURCE_CHANGED"     // the file changed while it was copied
+
 	DiskFull       Code = "DISK_FULL"         // ENOSPC, EDQUOT: nothing was changed
 	ReadOnlyDisk   Code = "READ_ONLY_DISK"    // EROFS
 	PathNotAllowed Code = "PERMISSION_DENIED" // EACCES, EPERM of the operating system

@@ -69,6 +69,7 @@ var elsewhere = map[string][]any{
 	"Terminals":           {TerminalOpen{}, TerminalAttach{}, TerminalOpened{}, TerminalInput{}, TerminalTaken{}, TerminalResize{}, TerminalClose{}, TerminalListResponse{}},
 	"The machine itself":  {TopRequest{}, TopResponse{}, LogsRequest{}, LogsResponse{}, LogRecord{}},
 	"Hardware as handles": {SerialOpen{}, SerialHandleWrite{}, SerialHandleRead{}, SerialReadResponse{}, USBOpen{}, USBTransfer{}, USBTransferResponse{}, GPIOHandleConfigure{}, GPIOHandleWrite{}, GPIOReadResponse{}},
+	"Files in pieces":     {TransferOpen{}, TransferOpened{}, TransferChunk{}, TransferCommit{}, TransferCommitted{}, TransferAbort{}, TransferRead{}, TransferData{}, TransferList{}, TransferEntries{}, TransferMake{}},
 	"Ceilings":            {GrantSet{}},
 	"Settings":            {SettingsGet{}, SettingsSet{}, Settings{}},
 }

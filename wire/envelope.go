@@ -12,7 +12,7 @@ import (
 	"unicode/utf8"
 )
 
-// Envelope is one decoded frame. Payload aliases the frame.
+// Envelope is one decoded frame. Payload and Data alias the frame.
 type Envelope struct {
 	Type            Type
 	ID              string
@@ -22,6 +22,9 @@ type Envelope struct {
 	SessionID       string // between operator and relay only
 	TargetMachine   string // between operator and relay only
 	Payload         []byte
+	// Data is what is attached: everything after the JSON and one zero byte, for
+	// the types that may have it.
+	Data []byte
 }
 
 // ErrNoID says that a frame has no usable id, so that nothing may be answered.
@@ -32,7 +35,7 @@ var ErrNoID = errors.New("frame without a usable id")
 // envelope is returned as far as it was understood even with an error.
 func DecodeEnvelope(frame []byte) (Envelope, error) {
 	var e Envelope
-	err := Fields(frame, func(key string, raw []byte) error {
+	end, err := members(frame, func(key string, raw []byte) error {
 		switch key {
 		case "type":
 			return setString((*string)(&e.Type), key, raw)
@@ -55,6 +58,13 @@ func DecodeEnvelope(frame []byte) (Envelope, error) {
 		}
 		return nil
 	})
+	if err == nil {
+		if e.Type.carriesData() && end < len(frame) && frame[end] == attached {
+			e.Data = frame[end+1:]
+		} else {
+			err = onlySpace(frame, end)
+		}
+	}
 	if err != nil {
 		return e, err
 	}
@@ -167,12 +177,37 @@ func (r Raw) WriteJSON(w io.Writer) error {
 	return err
 }
 
+// Attached is a payload with bytes beside it, which go as they are behind the
+// JSON of the frame and a zero byte: no JSON has one of these. The frame is then
+// a binary message of the WebSocket.
+type Attached struct {
+	Payload any // for encoding/json
+	Data    []byte
+
+	// Done, if not nil, takes Data back once it has been written.
+	Done func()
+}
+
+// attached stands between the JSON of a frame and its data.
+const attached = 0
+
+// Release implements Releaser.
+func (a *Attached) Release() {
+	if a.Done != nil {
+		a.Data = nil
+		a.Done()
+		a.Done = nil
+	}
+}
+
 // Frame is a message encoded up to its payload: Head, then the payload by Body
-// or, where Body is nil, all of it in Head.
+// or, where Body is nil, all of it in Head. What is attached is Body after all
+// the rest.
 type Frame struct {
-	Head []byte
-	Body Streamer
-	Tail []byte
+	Head   []byte
+	Body   Streamer
+	Tail   []byte
+	Binary bool // it is no text
 }
 
 // Size is the number of bytes of the whole frame, or an upper bound of it.
@@ -225,11 +260,20 @@ func (m Message) Encode() (Frame, error) {
 		b = AppendQuoted(b, []byte(m.TargetMachine))
 	}
 	b = append(b, `,"payload":`...)
-	switch p := m.Payload.(type) {
+	payload, data := m.Payload, []byte(nil)
+	if a, ok := payload.(*Attached); ok {
+		payload, data = a.Payload, a.Data
+	}
+	switch p := payload.(type) {
 	case nil:
 		b = append(b, "{}"...)
 	case FileStatResponse:
 		b = p.appendJSON(b)
+	case Raw:
+		if len(data) == 0 {
+			return Frame{Head: b, Body: p, Tail: []byte("}")}, nil
+		}
+		b = append(b, p...)
 	case Streamer:
 		return Frame{Head: b, Body: p, Tail: []byte("}")}, nil
 	default:
@@ -242,5 +286,9 @@ func (m Message) Encode() (Frame, error) {
 		b = buf.Bytes()
 		b = b[:len(b)-1] // the encoder's newline
 	}
-	return Frame{Head: append(b, '}')}, nil
+	b = append(b, '}')
+	if len(data) > 0 {
+		return Frame{Head: append(b, attached), Body: Raw(data), Binary: true}, nil
+	}
+	return Frame{Head: b}, nil
 }

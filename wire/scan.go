@@ -20,46 +20,56 @@ var errSyntax = errors.New("malformed JSON")
 // Fields calls f for every member of the JSON object b with its decoded key and
 // its raw value, which aliases b. An error of f ends the walk.
 func Fields(b []byte, f func(key string, raw []byte) error) error {
+	end, err := members(b, f)
+	if err != nil {
+		return err
+	}
+	return onlySpace(b, end)
+}
+
+// members is Fields for an object with more behind it: it returns the index after
+// the object.
+func members(b []byte, f func(key string, raw []byte) error) (int, error) {
 	i := skipSpace(b, 0)
 	if i >= len(b) || b[i] != '{' {
-		return fmt.Errorf("%w: not an object", errSyntax)
+		return 0, fmt.Errorf("%w: not an object", errSyntax)
 	}
 	i = skipSpace(b, i+1)
 	if i < len(b) && b[i] == '}' {
-		return onlySpace(b, i+1)
+		return i + 1, nil
 	}
 	for {
 		end, err := skipString(b, i)
 		if err != nil {
-			return err
+			return 0, err
 		}
 		key, err := Unquote(b[i:end])
 		if err != nil {
-			return err
+			return 0, err
 		}
 		i = skipSpace(b, end)
 		if i >= len(b) || b[i] != ':' {
-			return fmt.Errorf("%w: no colon after a key", errSyntax)
+			return 0, fmt.Errorf("%w: no colon after a key", errSyntax)
 		}
 		i = skipSpace(b, i+1)
 		end, err = skipValue(b, i)
 		if err != nil {
-			return err
+			return 0, err
 		}
 		if err := f(string(key), b[i:end]); err != nil {
-			return err
+			return 0, err
 		}
 		i = skipSpace(b, end)
 		if i >= len(b) {
-			return fmt.Errorf("%w: object not closed", errSyntax)
+			return 0, fmt.Errorf("%w: object not closed", errSyntax)
 		}
 		switch b[i] {
 		case ',':
 			i = skipSpace(b, i+1)
 		case '}':
-			return onlySpace(b, i+1)
+			return i + 1, nil
 		default:
-			return fmt.Errorf("%w: unexpected %q", errSyntax, b[i])
+			return 0, fmt.Errorf("%w: unexpected %q", errSyntax, b[i])
 		}
 	}
 }

@@ -127,7 +127,24 @@ const (
 	TLLMPull           Type = "LLM_PULL"
 	TLLMPullResponse   Type = "LLM_PULL_RESPONSE"
 	TLLMRemove         Type = "LLM_REMOVE"
+
+	TTransferOpen      Type = "TRANSFER_OPEN"
+	TTransferOpened    Type = "TRANSFER_OPENED"
+	TTransferChunk     Type = "TRANSFER_CHUNK"
+	TTransferCommit    Type = "TRANSFER_COMMIT"
+	TTransferCommitted Type = "TRANSFER_COMMITTED"
+	TTransferAbort     Type = "TRANSFER_ABORT"
+	TTransferRead      Type = "TRANSFER_READ"
+	TTransferData      Type = "TRANSFER_DATA"
+	TTransferList      Type = "TRANSFER_LIST"
+	TTransferEntries   Type = "TRANSFER_ENTRIES"
+	TTransferMake      Type = "TRANSFER_MAKE"
 )
+
+// carriesData says whether bytes may be attached to messages of this type.
+func (t Type) carriesData() bool {
+	return t == TTransferOpen || t == TTransferChunk || t == TTransferData
+}
 
 // Channel says on which socket of a machine a request may arrive.
 type Channel uint8
@@ -240,6 +257,14 @@ var methods = map[Type]Method{
 	TLLMEmbed:         {Request: TLLMEmbed, Response: TLLMEmbedResponse, Channel: Data, Capability: LocalLLMExtended, Repeatable: true, Extension: true},
 	TLLMPull:          {Request: TLLMPull, Response: TLLMPullResponse, Channel: Data, Capability: LLMManage, Extension: true},
 	TLLMRemove:        {Request: TLLMRemove, Response: TAck, Channel: Data, Capability: LLMManage, Extension: true},
+
+	TTransferOpen:   {Request: TTransferOpen, Response: TTransferOpened, Channel: Data, Capability: Transfer, Repeatable: true, Extension: true},
+	TTransferChunk:  {Request: TTransferChunk, Response: TAck, Channel: Data, Capability: Transfer, Repeatable: true, Extension: true},
+	TTransferCommit: {Request: TTransferCommit, Response: TTransferCommitted, Channel: Data, Capability: Transfer, Extension: true},
+	TTransferAbort:  {Request: TTransferAbort, Response: TAck, Channel: Data, Capability: Transfer, Repeatable: true, Extension: true},
+	TTransferRead:   {Request: TTransferRead, Response: TTransferData, Channel: Data, Capability: Transfer, Repeatable: true, Extension: true},
+	TTransferList:   {Request: TTransferList, Response: TTransferEntries, Channel: Data, Capability: Transfer, Repeatable: true, Extension: true},
+	TTransferMake:   {Request: TTransferMake, Response: TAck, Channel: Data, Capability: Transfer, Repeatable: true, Extension: true},
 }
 
 // MethodOf is the method that a request of this type asks for.

@@ -29,7 +29,10 @@ var known = []wire.Capability{
 }
 
 // plumbing are capabilities that no ceiling names; in a list they mean nothing.
-var plumbing = []wire.Capability{wire.DirectoryBrowse, wire.Grants, wire.AuditAnchor, wire.Streams, wire.Terminal, wire.LocalLLMExtended, wire.MachineFactsCapability, wire.Machines, wire.SettingsCapability}
+var plumbing = []wire.Capability{
+	wire.DirectoryBrowse, wire.Grants, wire.AuditAnchor, wire.Streams, wire.Terminal, wire.LocalLLMExtended, wire.MachineFactsCapability, wire.Machines, wire.SettingsCapability,
+	wire.Transfer,
+}
 
 // wants reads the capabilities that a device says it offers; those an owner
 // doesn't decide on are left out.

@@ -189,7 +189,7 @@ func (s *Server) postSession(w http.ResponseWriter, r *http.Request, op access.O
 	usable := wire.Capabilities{}
 	if d := ses.conn(); d != nil {
 		for _, c := range lim.strip(grantable(d.offered)) {
-			if c.Approvable() {
+			if c.Approvable() || c == wire.Transfer { // which decides how files are best sent
 				usable = append(usable, c)
 			}
 		}

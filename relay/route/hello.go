@@ -15,6 +15,7 @@ import (
 var known = wire.Capabilities{
 	wire.DirectoryBrowse, wire.Shell, wire.Files, wire.ComputerUse, wire.LocalLLM, wire.Recording,
 	wire.HardwareSerial, wire.HardwareUSB, wire.HardwareGPIO, wire.HardwareI2C, wire.HardwareSPI, wire.HardwarePrinter,
+	wire.Transfer,
 	wire.Grants, wire.AuditAnchor, wire.Streams, wire.Terminal, wire.LocalLLMExtended, wire.LLMManage, wire.MachineFactsCapability,
 	wire.Observe, wire.Machines, wire.SettingsCapability,
 }

@@ -28,7 +28,8 @@ const (
 type request struct {
 	method  wire.Method
 	payload []byte
-	buf     *frameBuf     // what payload lies in, may be nil
+	data    []byte        // what is attached
+	buf     *frameBuf     // what payload and data lie in, may be nil
 	timeout time.Duration // from sending to the answer; for streams from one frame to the next
 	total   time.Time     // for streams: the end of all patience, set when sent
 	from    *operator     // nil for requests of our own
@@ -117,7 +118,7 @@ func (l *lane) submit(r *request) {
 		r.finish(result{err: unreachable()})
 		return
 	case r.urgent: // never refused for want of room: it takes rights away
-	case len(l.queue) >= maxQueued || l.bytes > 0 && l.bytes+len(r.payload) > l.srv.bounds.lane:
+	case len(l.queue) >= maxQueued || l.bytes > 0 && l.bytes+r.size() > l.srv.bounds.lane:
 		window := l.window
 		l.mu.Unlock()
 		r.finish(result{err: overloaded(window)})
@@ -125,7 +126,7 @@ func (l *lane) submit(r *request) {
 	}
 	l.seq++
 	r.seq = l.seq
-	l.bytes += len(r.payload)
+	l.bytes += r.size()
 	if r.urgent {
 		l.queue = append([]*request{r}, l.queue...)
 	} else {
@@ -183,9 +184,20 @@ func (l *lane) giveUp(r *request) {
 // done takes r off the books and returns what tells its sender. Called with the
 // lock held, after r left queue and pending.
 func (l *lane) done(r *request, res result) func() {
-	l.bytes -= len(r.payload)
+	l.bytes -= r.size()
 	r.stop()
 	return func() { r.finish(res) }
+}
+
+// size is what r counts for in the bound of a lane.
+func (r *request) size() int { return len(r.payload) + len(r.data) }
+
+// body is a payload that is passed on with what is attached to it.
+func body(payload, data []byte) any {
+	if len(data) == 0 {
+		return wire.Raw(payload)
+	}
+	return &wire.Attached{Payload: wire.Raw(payload), Data: data}
 }
 
 func (r *request) stop() {
@@ -340,7 +352,7 @@ func (l *lane) refused(r *request) *wire.Error {
 func (l *lane) issue(r *request) bool {
 	l.issued++
 	id := l.conn.newID(r.from, l.issued)
-	f := encode(wire.Message{Type: r.method.Request, ID: id, Payload: wire.Raw(r.payload)})
+	f := encode(wire.Message{Type: r.method.Request, ID: id, Payload: body(r.payload, r.data)})
 	f.buf, f.req = r.buf.retain(), r
 	r.sent.Store(false)
 	if err := l.conn.sock.send(f); err != nil {

@@ -254,7 +254,7 @@ func (op *operator) route(env wire.Envelope, frame *frameBuf) (*request, *lane, 
 	if env.Payload[0] != '{' {
 		return nil, nil, wire.Errorf(wire.InternalError, "the payload of %s must be an object", env.Type).With("reason", "invalid_payload")
 	}
-	r := &request{method: method, payload: env.Payload, buf: frame, from: op, timeout: op.srv.timing.data}
+	r := &request{method: method, payload: env.Payload, data: env.Data, buf: frame, from: op, timeout: op.srv.timing.data}
 	r.deliver = func(res result) { op.settle(env, nil, res) }
 	var l *lane
 	var m *machine
@@ -418,7 +418,7 @@ func matches(grants []wire.DeviceGrant, id string) bool {
 // forward passes a frame of the device on under the operator's own id.
 func (op *operator) forward(req, env wire.Envelope, buf *frameBuf) {
 	f := encode(wire.Message{Type: env.Type, ID: req.ID, SessionID: req.SessionID, TargetMachine: req.TargetMachine,
-		PendingCapacity: env.PendingCapacity, Payload: wire.Raw(env.Payload)})
+		PendingCapacity: env.PendingCapacity, Payload: body(env.Payload, env.Data)})
 	f.buf = buf
 	op.send(f)
 }

@@ -45,6 +45,8 @@ type outFrame struct {
 	tail []byte
 	buf  *frameBuf
 	req  *request
+	// binary frames have data attached, as body.
+	binary bool
 	// most, if set, makes the frame one that may be lost: it is refused where
 	// more bytes than that of its kind wait already.
 	most int
@@ -212,10 +214,18 @@ func (k *socket) sendNow(f outFrame) {
 	pool.release(scratch)
 }
 
-// appendFrame appends f as one unmasked text frame (RFC 6455, 5.2) of less than 64 KiB.
+// kind is the kind of WebSocket message that f is.
+func (f *outFrame) kind() int {
+	if f.binary {
+		return websocket.BinaryMessage
+	}
+	return websocket.TextMessage
+}
+
+// appendFrame appends f as one unmasked frame (RFC 6455, 5.2) of less than 64 KiB.
 func appendFrame(b []byte, f outFrame) []byte {
 	n := f.size()
-	b = append(b, 0x80|websocket.TextMessage)
+	b = append(b, 0x80|byte(f.kind()))
 	if n < 126 {
 		b = append(b, byte(n))
 	} else {
@@ -459,9 +469,9 @@ func (k *socket) writeFrame(f outFrame, scratch []byte) ([]byte, error) {
 	k.deadline()
 	if f.size() <= smallFrame {
 		scratch = append(append(append(scratch[:0], f.head...), f.body...), f.tail...)
-		return scratch, k.ws.WriteMessage(websocket.TextMessage, scratch)
+		return scratch, k.ws.WriteMessage(f.kind(), scratch)
 	}
-	w, err := k.ws.NextWriter(websocket.TextMessage)
+	w, err := k.ws.NextWriter(f.kind())
 	if err != nil {
 		return scratch, err
 	}
@@ -631,7 +641,7 @@ func encode(m wire.Message) outFrame {
 	if err != nil { // only our own structs get here, and they all encode
 		panic(err)
 	}
-	out := outFrame{head: f.Head, tail: f.Tail}
+	out := outFrame{head: f.Head, tail: f.Tail, binary: f.Binary}
 	if f.Body != nil {
 		out.body = f.Body.(wire.Raw)
 	}

@@ -13,12 +13,14 @@
 // A request that no answer follows must not be answered. In a frame the text
 // "$name" stands for a value that isn't known beforehand: its first appearance
 // in an answer gives it its value, later ones must be equal. A scene "@ raw" holds
-// frames that are not well-formed.
+// frames that are not well-formed. Bytes that are attached to a frame follow it as
+// base64, after " +".
 package transcript
 
 import (
 	"bufio"
 	"bytes"
+	"encoding/base64"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -98,13 +100,30 @@ func Parse(file string, b []byte) ([]Scene, error) {
 				return nil, fmt.Errorf("%s:%d: a frame before the first scene", file, n)
 			}
 			s := &all[len(all)-1]
-			s.Frames = append(s.Frames, Frame{n, mark == ">", strings.Join(why, " "), []byte(rest)})
+			text, err := attach(rest)
+			if err != nil {
+				return nil, fmt.Errorf("%s:%d: %w", file, n, err)
+			}
+			s.Frames = append(s.Frames, Frame{n, mark == ">", strings.Join(why, " "), text})
 			why = nil
 		default:
 			return nil, fmt.Errorf("%s:%d: unknown mark %q", file, n, mark)
 		}
 	}
 	return all, lines.Err()
+}
+
+// attach reads a frame with bytes attached: JSON, a space, a plus sign and base64.
+func attach(line string) ([]byte, error) {
+	text, data, ok := strings.Cut(line, "} +")
+	if !ok {
+		return []byte(line), nil
+	}
+	b, err := base64.StdEncoding.DecodeString(data)
+	if err != nil {
+		return nil, fmt.Errorf("what is attached: %w", err)
+	}
+	return append([]byte(text+"}\x00"), b...), nil
 }
 
 func scene(text string) (Scene, error) {
@@ -164,6 +183,28 @@ func Payload(t wire.Type) any {
 		return new(wire.DetachSession)
 	case wire.TSessionAttached, wire.TSessionActivated, wire.TSessionRestored:
 		return new(wire.SessionBinding)
+	case wire.TTransferOpen:
+		return new(wire.TransferOpen)
+	case wire.TTransferOpened:
+		return new(wire.TransferOpened)
+	case wire.TTransferChunk:
+		return new(wire.TransferChunk)
+	case wire.TTransferCommit:
+		return new(wire.TransferCommit)
+	case wire.TTransferCommitted:
+		return new(wire.TransferCommitted)
+	case wire.TTransferAbort:
+		return new(wire.TransferAbort)
+	case wire.TTransferRead:
+		return new(wire.TransferRead)
+	case wire.TTransferData:
+		return new(wire.TransferData)
+	case wire.TTransferList:
+		return new(wire.TransferList)
+	case wire.TTransferEntries:
+		return new(wire.TransferEntries)
+	case wire.TTransferMake:
+		return new(wire.TransferMake)
 	case wire.TExecuteCommand:
 		return new(wire.ExecuteCommand)
 	case wire.TCommandResult:
