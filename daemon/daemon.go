@@ -215,7 +215,7 @@ func (d *daemon) follow(ctx context.Context, background *sync.WaitGroup) {
 			}
 		})
 	}
-	background.Go(func() { d.sweep(ctx) })
+	background.Go(func() { d.keepSwept(ctx) })
 	background.Go(func() { slack.Return(ctx) })
 	background.Go(func() { d.time.keep(ctx) })
 	if d.hasHelper() {
@@ -232,8 +232,27 @@ func (d *daemon) follow(ctx context.Context, background *sync.WaitGroup) {
 	})
 }
 
-// sweep removes what writes left behind that were killed half way.
+// sweepEvery is how often roots are looked through for what nobody will finish.
+const sweepEvery = 24 * time.Hour
+
+// keepSwept sweeps now and once a day.
+func (d *daemon) keepSwept(ctx context.Context) {
+	for tick := time.NewTicker(sweepEvery); ; {
+		d.sweep(ctx)
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// sweep removes what writes left behind that were killed half way, and what is
+// left of transfers that nobody went on with.
 func (d *daemon) sweep(ctx context.Context) {
+	if err := d.uploads.Sweep(ctx); err != nil && ctx.Err() == nil {
+		d.log.Warn("unfinished transfers not looked through", "error", err)
+	}
 	for _, path := range d.config.Roots {
 		root, err := files.Open(path, d.forbidden)
 		if err != nil {

@@ -28,7 +28,8 @@ type session struct {
 	root   *files.Root
 	forget func() // ends following the policy
 	// handles are what SERIAL_OPEN and its kin opened; nil without hardware
-	handles *shim.Handles
+	handles  *shim.Handles
+	fetching fetching
 }
 
 // openSession opens what a data session needs.
@@ -84,6 +85,7 @@ func (s *session) Close() error {
 	if !s.Stopping() { // terminals outlive a connection to the platform, but not their session
 		s.d.endTerminals(s.ID(), stream.ReasonSessionEnded)
 	}
+	s.d.uploads.EndSession(s.ID())
 	err := s.root.Close()
 	if s.d.leases != nil {
 		err = errors.Join(err, s.handles.Close())
@@ -122,6 +124,7 @@ func (s *session) methods() shim.Table {
 		t[wire.TTopRequest] = shim.Method{Handle: shim.Unary(s.top)}
 		t[wire.TLogsRequest] = shim.Method{Handle: shim.Unary(s.logs)}
 	}
+	maps.Copy(t, s.transferMethods())
 	maps.Copy(t, s.d.streamMethods())
 	maps.Copy(t, s.terminalMethods())
 	if s.handles != nil {

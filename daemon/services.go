@@ -43,7 +43,8 @@ type services struct {
 	auditKey  []byte
 	grants    *grant.Store
 	forbidden *files.Forbidden
-	notRoots  []string       // why a root of the configuration isn't offered, each with its path
+	notRoots  []string // why a root of the configuration isn't offered, each with its path
+	uploads   *files.Uploads
 	shell     *shell.Service // nil: off
 	helper    *helper.Client // nil: commands run as this process' user
 	llm       *llm.Service   // nil: off
@@ -103,7 +104,7 @@ func open(ctx context.Context, o Options) (_ *services, err error) {
 		d.log.Warn("descriptors of the service manager", "error", err)
 	}
 	for _, step := range []func(context.Context, Options) error{
-		d.openIdentity, d.openAudit, d.openRoots, d.openGrants, d.openShell, d.openStreams, d.openTerminals, d.openHardware, d.openLLM, d.openObserve,
+		d.openIdentity, d.openAudit, d.openRoots, d.openUploads, d.openGrants, d.openShell, d.openStreams, d.openTerminals, d.openHardware, d.openLLM, d.openObserve,
 	} {
 		if err := step(ctx, o); err != nil {
 			return nil, errors.Join(err, d.recordFailedStart(err))
@@ -282,7 +283,7 @@ func (d *services) openLLM(_ context.Context, o Options) error {
 // capabilities is everything that this machine offers, as the configuration
 // has it. The local model is offered while it has models.
 func (d *services) capabilities() wire.Capabilities {
-	caps := wire.Capabilities{wire.Files, wire.Grants, wire.AuditAnchor, wire.MachineFactsCapability, wire.Machines, wire.Streams}
+	caps := wire.Capabilities{wire.Files, wire.Transfer, wire.Grants, wire.AuditAnchor, wire.MachineFactsCapability, wire.Machines, wire.Streams}
 	if d.hasHelper() {
 		caps = append(caps, wire.SettingsCapability)
 	}

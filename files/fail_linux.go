@@ -112,8 +112,10 @@ func fault(a asked, doing string, err error) error {
 		code, reason = wire.PathNotFound, "not_a_directory"
 	case unix.EACCES, unix.EPERM:
 		code = wire.PathNotAllowed
-	case unix.ENOSPC, unix.EDQUOT:
+	case unix.ENOSPC:
 		code = wire.DiskFull
+	case unix.EDQUOT:
+		code, reason = wire.DiskFull, "quota"
 	case unix.EROFS:
 		code = wire.ReadOnlyDisk
 	case unix.ENAMETOOLONG, unix.EILSEQ:

@@ -4,7 +4,9 @@ package files
 
 import (
 	"context"
+	"log/slog"
 	"os"
+	"time"
 
 	"farhand/wire"
 )
@@ -77,3 +79,64 @@ func (*Root) Move(context.Context, wire.FileMove) (Trace, error) {
 
 // Sweep fails with FEATURE_NOT_SUPPORTED.
 func (*Root) Sweep(context.Context) (int, error) { return 0, unsupported() }
+
+// Piece fails with FEATURE_NOT_SUPPORTED.
+func (*Root) Piece(context.Context, wire.TransferRead) (*wire.Attached, Trace, error) {
+	return nil, Trace{}, unsupported()
+}
+
+// Entries fails with FEATURE_NOT_SUPPORTED.
+func (*Root) Entries(context.Context, wire.TransferList) (wire.TransferEntries, Trace, error) {
+	return wire.TransferEntries{}, Trace{}, unsupported()
+}
+
+// Make fails with FEATURE_NOT_SUPPORTED.
+func (*Root) Make(context.Context, wire.TransferMake) (Trace, error) {
+	return Trace{}, unsupported()
+}
+
+// UploadOptions say how uploads are kept.
+type UploadOptions struct {
+	Dir  string
+	Idle time.Duration
+	Log  *slog.Logger
+}
+
+// Uploader is on whose behalf a file is uploaded.
+type Uploader struct {
+	Session, Holder string
+	Hold            func() (release func())
+}
+
+// Uploads are the files that arrive in pieces. There are none here.
+type Uploads struct{}
+
+// NewUploads never fails here.
+func NewUploads(UploadOptions) (*Uploads, error) { return &Uploads{}, nil }
+
+// Open fails with FEATURE_NOT_SUPPORTED.
+func (*Uploads) Open(context.Context, *Root, Uploader, wire.TransferOpen, []byte) (wire.TransferOpened, Trace, error) {
+	return wire.TransferOpened{}, Trace{}, unsupported()
+}
+
+// Write fails with FEATURE_NOT_SUPPORTED.
+func (*Uploads) Write(context.Context, string, wire.TransferChunk, []byte) error {
+	return unsupported()
+}
+
+// Commit fails with FEATURE_NOT_SUPPORTED.
+func (*Uploads) Commit(context.Context, *Root, string, wire.TransferCommit) (wire.TransferCommitted, Trace, error) {
+	return wire.TransferCommitted{}, Trace{}, unsupported()
+}
+
+// Abort fails with FEATURE_NOT_SUPPORTED.
+func (*Uploads) Abort(string, wire.TransferAbort) (Trace, error) { return Trace{}, unsupported() }
+
+// EndSession does nothing.
+func (*Uploads) EndSession(string) {}
+
+// Sweep does nothing.
+func (*Uploads) Sweep(context.Context) error { return nil }
+
+// Close does nothing.
+func (*Uploads) Close() error { return nil }

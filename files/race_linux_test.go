@@ -216,7 +216,7 @@ func TestSwappedAtTheLastMoment(t *testing.T) {
 		t.Errorf("removed: %v", err)
 	}
 	s := &sweep{root: b.Root, ctx: b.ctx, before: farFuture()}
-	s.entry(&top, "d")
+	s.entry(&top, "d", s.before)
 	if _, err := top.down("d"); err == nil {
 		t.Error("entered")
 	}

@@ -48,8 +48,12 @@ func (s *sweep) dir(dir *handle, depth int) error {
 		if err := s.ctx.Err(); err != nil {
 			return err
 		}
-		if isTempName(d.name) {
-			s.entry(dir, d.name)
+		switch {
+		case isTempName(d.name):
+			s.entry(dir, d.name, s.before)
+			return nil
+		case isPartName(d.name):
+			s.entry(dir, d.name, s.before.Add(-partAge))
 			return nil
 		}
 		if depth == sweepDepth || !d.isDir(dir.fd) {
@@ -82,15 +86,15 @@ func (s *sweep) dir(dir *handle, depth int) error {
 	return err
 }
 
-// entry removes one leftover unless it is new or in use.
-func (s *sweep) entry(dir *handle, name string) {
+// entry removes one leftover unless it is newer than before or in use.
+func (s *sweep) entry(dir *handle, name string, before time.Time) {
 	fd, err := openat(dir.fd, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if err != nil {
 		return
 	}
 	defer unix.Close(fd)
 	st, err := fstat(fd)
-	if err != nil || !time.Unix(st.Ctim.Unix()).Before(s.before) {
+	if err != nil || !time.Unix(st.Ctim.Unix()).Before(before) {
 		return
 	}
 	if unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) != nil {

@@ -93,42 +93,75 @@ func createTemp(dir int, name string, content []byte, named bool) error {
 }
 
 // createBelow makes directories for all names but the last, which is the file.
-func (r *Root) createBelow(dir handle, names []string, content []byte) (err error) {
-	at := handle{fd: dir.fd, id: dir.id}
-	var above []handle // those that we made something in
+func (r *Root) createBelow(dir handle, names []string, content []byte) error {
+	last := len(names) - 1
+	at, made, err := r.makeBelow(dir, names[:last])
+	if err != nil {
+		return err
+	}
+	defer made.close()
+	defer at.close()
+	if err := create(at.fd, names[last], content); err != nil {
+		made.undo()
+		return err
+	}
+	return nil
+}
+
+// made are directories that were made one below the other.
+type made struct {
+	above []handle // where
+	names []string
+}
+
+// undo removes them again, as far as they are empty.
+func (m made) undo() {
+	for i := len(m.above) - 1; i >= 0; i-- {
+		_ = unlinkat(m.above[i].fd, m.names[i], unix.AT_REMOVEDIR)
+	}
+}
+
+func (m made) close() {
+	for i := range m.above {
+		m.above[i].close()
+	}
+}
+
+// makeBelow makes directories one below the other and opens the last. After a
+// failure none is left.
+func (r *Root) makeBelow(dir handle, names []string) (at handle, m made, err error) {
+	at, m.names = handle{fd: dir.fd, id: dir.id}, names
 	defer func() {
-		for i := len(above) - 1; i >= 0; i-- {
-			if err != nil {
-				_ = unlinkat(above[i].fd, names[i], unix.AT_REMOVEDIR)
-			}
-			above[i].close()
+		if err != nil {
+			m.undo()
+			m.close()
+			at.close()
 		}
-		at.close()
 	}()
-	for _, name := range names[:len(names)-1] {
+	for _, name := range names {
 		// Somebody else's directory of that name will do for the next attempt,
 		// whose walk looks at it first.
 		if err := mkdirat(at.fd, name, 0o777); err == unix.EEXIST {
-			return errRaced
+			return at, m, errRaced
 		} else if err != nil {
-			return err
+			return at, m, err
 		}
-		above = append(above, at)
+		m.above = append(m.above, at)
 		parent := at
 		at, err = parent.down(name)
 		switch err {
 		case nil:
 		case unix.ENOENT, unix.ENOTDIR, unix.ELOOP:
-			return errRaced
+			return at, m, errRaced
 		default:
-			return err
+			return at, m, err
 		}
 		if r.never.blocks(parent.id, name, at.id, func() (int64, error) { return fsType(at.fd) }) {
-			return errRaced // not what we made
+			return at, m, errRaced // not what we made
 		}
 		syncDir(parent.fd)
 	}
-	return create(at.fd, names[len(names)-1], content)
+	return at, m, nil
 }
 
 // replace gives an existing regular file new content.

@@ -26,7 +26,7 @@ func TestReuse(t *testing.T) {
 		return message
 	}
 	first := send(wire.TransferPiece)
-		far.Reuse(first)
+	far.Reuse(first)
 	second := send(wire.TransferPiece - 1)
 	if &second[0] != &first[0] {
 		t.Error("the memory was not used again")
