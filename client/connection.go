@@ -31,9 +31,15 @@ type connection struct {
 // reads on: what belongs to the answer and comes after it then finds its place.
 // Frames of a request that come before its answer go to chunk, if set.
 type waiter struct {
-	answer  chan wire.Envelope
+	answer  chan arrival
 	arrived func(*connection, wire.Envelope)
 	chunk   func(wire.Envelope)
+}
+
+// arrival is an answer and the frame that it lies in.
+type arrival struct {
+	wire.Envelope
+	frame []byte
 }
 
 // dial opens the operator WebSocket.
@@ -111,7 +117,7 @@ func (c *connection) read() {
 			if w.arrived != nil {
 				w.arrived(c, env)
 			}
-			w.answer <- env // room for one, and the id is gone now
+			w.answer <- arrival{env, frame} // room for one, and the id is gone now
 		}
 	}
 }
@@ -126,48 +132,63 @@ func terminal(t wire.Type) bool {
 	return true
 }
 
-// roundTrip sends a message and waits for the answer with its id.
-func (c *connection) roundTrip(ctx context.Context, m wire.Message, limit time.Duration, w waiter) (wire.Envelope, error) {
-	answer := make(chan wire.Envelope, 1)
-	w.answer = answer
+// pending is a request that was sent, or has begun to be.
+type pending struct {
+	conn   *connection
+	id     string
+	limit  time.Duration
+	answer chan arrival
+	begun  *atomic.Bool // it has begun to leave
+}
+
+// begin sends a message. Its answer comes by wait, which must be called.
+func (c *connection) begin(ctx context.Context, m wire.Message, limit time.Duration, w waiter) *pending {
+	p := &pending{c, m.ID, limit, make(chan arrival, 1), new(atomic.Bool)}
+	w.answer = p.answer
 	c.mu.Lock()
 	c.waiting[m.ID] = w
 	c.mu.Unlock()
-	var begun atomic.Bool // it has begun to leave
-	c.send(ctx, m, &begun)
-	timer := time.NewTimer(limit)
+	c.send(ctx, m, p.begun)
+	return p
+}
+
+// wait waits for the answer.
+func (p *pending) wait(ctx context.Context) (arrival, error) {
+	timer := time.NewTimer(p.limit)
 	defer timer.Stop()
 	select {
-	case env := <-answer:
-		return env, nil
+	case a := <-p.answer:
+		return a, nil
 	case <-ctx.Done():
-		return c.abandon(m.ID, answer, func() error { return ctx.Err() })
+		return p.abandon(func() error { return ctx.Err() })
 	case <-timer.C:
-		return c.abandon(m.ID, answer, func() error { return errNoAnswer })
-	case <-c.dead:
-		return c.abandon(m.ID, answer, func() error { return &lostError{begun.Load(), c.err} })
+		return p.abandon(func() error { return errNoAnswer })
+	case <-p.conn.dead:
+		return p.abandon(func() error { return &lostError{p.begun.Load(), p.conn.err} })
 	}
 }
 
 // abandon gives up waiting, unless the reader has the answer in its hands.
-func (c *connection) abandon(id string, answer chan wire.Envelope, why func() error) (wire.Envelope, error) {
+func (p *pending) abandon(why func() error) (arrival, error) {
+	c := p.conn
 	c.mu.Lock()
-	_, waits := c.waiting[id]
-	delete(c.waiting, id)
+	_, waits := c.waiting[p.id]
+	delete(c.waiting, p.id)
 	if waits {
 		defer c.mu.Unlock()
-		return wire.Envelope{}, why()
+		return arrival{}, why()
 	}
 	c.mu.Unlock()
-	return <-answer, nil
+	return <-p.answer, nil
 }
 
 // send has m sent. Bulk is sent by a goroutine of the connection, so that
-// whoever gives up waiting doesn't wait for megabytes to leave first.
+// whoever gives up waiting doesn't wait for megabytes to leave first. What is
+// attached to a message isn't that much, and leaves in the order of the calls.
 func (c *connection) send(ctx context.Context, m wire.Message, begun *atomic.Bool) {
 	class := link.Answers
 	_, bulk := m.Payload.(wire.Streamer)
-	if bulk {
+	if _, attached := m.Payload.(*wire.Attached); bulk || attached {
 		class = link.Transfers
 	}
 	write := func() {

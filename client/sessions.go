@@ -67,6 +67,7 @@ type Opened struct {
 type Session struct {
 	client *Client
 	place  Place
+	moving *transferring
 
 	mu   sync.Mutex
 	open Opened
@@ -74,7 +75,7 @@ type Session struct {
 
 // Open opens a session or reuses the one that this token has at that place.
 func (c *Client) Open(ctx context.Context, p Place) (*Session, error) {
-	s := &Session{client: c, place: p}
+	s := &Session{client: c, place: p, moving: newTransferring()}
 	if err := s.reopen(ctx); err != nil {
 		return nil, err
 	}

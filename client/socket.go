@@ -83,12 +83,10 @@ type request struct {
 // once over a new link if the old one was lost and r can't have happened or may
 // happen twice.
 func (s *socket) do(ctx context.Context, r request) ([]byte, error) {
-	select {
-	case s.slots <- struct{}{}:
-		defer func() { <-s.slots }()
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	if err := s.enter(ctx); err != nil {
+		return nil, err
 	}
+	defer s.leave()
 	for attempt := 0; ; attempt++ {
 		payload, err := s.once(ctx, r)
 		var lost *lostError
@@ -106,10 +104,35 @@ func (s *socket) do(ctx context.Context, r request) ([]byte, error) {
 	}
 }
 
+// enter waits for a request's slot; leave gives it back.
+func (s *socket) enter(ctx context.Context) error {
+	select {
+	case s.slots <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (s *socket) leave() { <-s.slots }
+
 // newID makes an id that no other operator's request has.
 func (s *socket) newID() string { return s.prefix + strconv.FormatUint(s.next.Add(1), 10) }
 
 func (s *socket) once(ctx context.Context, r request) ([]byte, error) {
+	p, err := s.begin(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	a, err := p.wait(ctx)
+	if err != nil {
+		return nil, unanswered(err, r.method)
+	}
+	return payloadOf(a.Envelope, r.method)
+}
+
+// begin sends r once. The answer comes by the pending one's wait.
+func (s *socket) begin(ctx context.Context, r request) (*pending, error) {
 	conn, err := s.connect(ctx)
 	if err != nil {
 		return nil, err
@@ -138,18 +161,19 @@ func (s *socket) once(ctx context.Context, r request) ([]byte, error) {
 			}
 		}
 	}
-	env, err := conn.roundTrip(ctx, m, r.timeout+backstop, w)
-	if errors.Is(err, errNoAnswer) {
-		code := wire.OpUnconfirmed
-		if r.method.Repeatable {
-			code = wire.RequestTimeout
-		}
-		return nil, wire.Errorf(code, "%s got no answer from the relay", r.method.Request).With("op", string(r.method.Request))
+	return conn.begin(ctx, m, r.timeout+backstop, w), nil
+}
+
+// unanswered says what it means that no answer came.
+func unanswered(err error, m wire.Method) error {
+	if !errors.Is(err, errNoAnswer) {
+		return err
 	}
-	if err != nil {
-		return nil, err
+	code := wire.OpUnconfirmed
+	if m.Repeatable {
+		code = wire.RequestTimeout
 	}
-	return payloadOf(env, r.method)
+	return wire.Errorf(code, "%s got no answer from the relay", m.Request).With("op", string(m.Request))
 }
 
 // envelopeRoom is more than any envelope around a payload takes: its two longest

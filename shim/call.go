@@ -95,7 +95,7 @@ func (k *socket) run(c *Call, before *Call) (any, error) {
 	result, err := k.handle(c)
 	if err != nil && c.ctx.Err() != nil {
 		// Why it was cancelled says more than that it was.
-		if cause := context.Cause(c.ctx); wire.CodeOf(cause) != wire.InternalError {
+		if cause := context.Cause(c.ctx); wire.CodeOf(cause) != wire.InternalError || errors.Is(cause, errStopping) {
 			err = cause
 		}
 	}

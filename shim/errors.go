@@ -3,6 +3,8 @@ package shim
 import (
 	"errors"
 	"fmt"
+
+	"farhand/wire"
 )
 
 // Why Run returned although its context goes on. The daemon decides what to do.
@@ -26,4 +28,4 @@ type Halted struct {
 func (h *Halted) Error() string { return fmt.Sprintf("halted (%d): %s", h.Code, h.Reason) }
 
 // errStopping is the cause of a call's end when its socket is being closed.
-var errStopping = errors.New("the session is closing")
+var errStopping error = wire.Errorf(wire.InternalError, "the session is closing").With("reason", "stopping")

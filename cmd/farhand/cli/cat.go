@@ -68,7 +68,7 @@ func contentOf(ctx context.Context, s *client.Session, path string) (content, er
 	var b bytes.Buffer
 	done, err := s.ReadAll(ctx, path, &b, nil)
 	f := content{
-		transferred: transferred{s.Info().MachineID, path, done.Bytes, done.Changed},
+		transferred: transferred{Machine: s.Info().MachineID, Path: path, Bytes: done.Bytes, Changed: done.Changed},
 		Encoding:    wire.EncodingUTF8, Content: b.String(),
 	}
 	if !utf8.Valid(b.Bytes()) {

@@ -2,8 +2,6 @@ package cli
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -16,35 +14,51 @@ import (
 	"github.com/spf13/cobra"
 
 	"farhand/client"
+	"farhand/wire"
 )
 
 func (a *app) get() *cobra.Command {
-	return &cobra.Command{
-		Use:   "get MACHINE:PATH [FILE]",
-		Short: "Copy a file from a machine",
-		Long: `get copies one file of any size. FILE is a file, a directory in which it keeps its
-name, or - for standard output; without it, the file lands here under its own name.
-A file that is there is replaced only when all of the new one has come.`,
-		Example: "  farhand get pi:/data/work/report.txt\n  farhand get pi:/data/work/backup.tar - | tar t",
-		Args:    between(1, 2, "MACHINE:PATH and perhaps a FILE (or -)"),
+	var f copyFlags
+	cmd := &cobra.Command{
+		Use:   "get MACHINE:PATH [FILE|DIRECTORY]",
+		Short: "Copy a file or a directory from a machine",
+		Long: `get copies a file of any size, or a directory with everything below it. FILE is a
+file, a directory in which the copy keeps its name, or - for standard output; without
+it, the copy lands here under its own name. Modes and times are kept, and the content
+is compared by its hash.
+
+A file that is there is replaced only when all of the new one has come. If get is
+interrupted, the same get goes on where it ended, for a week. A lost link is waited for.
+
+In a directory, files that are there already with the same size and time are left out.
+Links are copied as links if they lead to something below the directory; others, and
+what is no file, are left out and named. Nothing is removed.`,
+		Example: "  farhand get pi:/data/work/report.txt\n  farhand get pi:/data/work/logs\n  farhand get pi:/data/work/backup.tar - | tar t",
+		Args:    between(1, 2, "MACHINE:PATH and perhaps a FILE or DIRECTORY (or -)"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			o, err := f.options()
+			if err != nil {
+				return err
+			}
 			local := ""
 			if len(args) == 2 {
 				local = args[1]
 			}
-			return a.runGet(cmd.Context(), args[0], local)
+			return a.runGet(cmd.Context(), args[0], local, o)
 		},
 		ValidArgsFunction: a.completeMachine(":"),
 	}
+	f.add(cmd)
+	return cmd
 }
 
-func (a *app) runGet(ctx context.Context, arg, local string) error {
+func (a *app) runGet(ctx context.Context, arg, local string, o client.PutOptions) error {
 	t, err := remote(arg)
 	if err != nil {
 		return err
 	}
-	if t.path == "" || strings.HasSuffix(t.path, "/") {
-		return usage("%q names no file", arg)
+	if t.path == "" {
+		return usage("%q names no file; %s. and a DIRECTORY are all of the root", arg, arg)
 	}
 	if local, err = localName(t.path, local); err != nil {
 		return err
@@ -58,23 +72,67 @@ func (a *app) runGet(ctx context.Context, arg, local string) error {
 	if err != nil {
 		return err
 	}
-	bar := a.progress(ctx, path.Base(t.path))
-	var done client.Copied
-	err = a.into(local, func(w io.Writer) error {
-		done, err = s.ReadAll(ctx, t.path, w, bar.tell)
-		return err
-	})
-	bar.end()
+	stat, err := s.Stat(ctx, t.path, true)
 	if err != nil {
 		return err
 	}
-	if done.Changed {
-		a.note("%s changed while it was read: what came may mix its states.", clean(t.path))
+	tree := stat.IsDir != nil && *stat.IsDir
+	if tree && local == "-" {
+		return usage("%s is a directory, which can't go to standard output", t.path)
 	}
-	if a.json && local != "-" {
-		return a.printJSON(transferred{s.Info().MachineID, t.path, done.Bytes, done.Changed})
+	at := place{s.Info().MachineID, t.path}
+	if tree {
+		if err := takesTrees(s); err != nil {
+			return err
+		}
+		dir, err := localGround(local, o.CreateParents)
+		if err != nil {
+			return err
+		}
+		defer dir.Close()
+		return a.copyTree(ctx, s.Tree(t.path, o.Patience), client.LocalTree{Root: dir}, path.Base(t.path), at, o)
 	}
-	return nil
+	src, err := s.Source(ctx, t.path, o.Patience)
+	if err != nil {
+		return err
+	}
+	if local == "-" || special(local) {
+		bar := a.progress(ctx, path.Base(t.path))
+		n, err := a.pour(ctx, src, local, bar.tell)
+		bar.end()
+		if err != nil || local == "-" {
+			return err
+		}
+		return a.done(transferred{Machine: at.Machine, Path: at.Path, Bytes: n})
+	}
+	if local, err = linked(local); err != nil {
+		return err
+	}
+	if o.CreateParents {
+		if err := os.MkdirAll(filepath.Dir(local), 0o777); err != nil {
+			return err
+		}
+	}
+	dir, err := os.OpenRoot(filepath.Dir(local))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return a.copyFile(ctx, path.Base(t.path), at, o, func(o client.PutOptions) (client.Sent, error) {
+		return client.PutLocal(ctx, dir, filepath.Base(local), src, o)
+	})
+}
+
+// localGround is the directory that a directory is copied into.
+func localGround(name string, parents bool) (*os.Root, error) {
+	make := os.Mkdir
+	if parents {
+		make = os.MkdirAll
+	}
+	if err := make(name, 0o777); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, err
+	}
+	return os.OpenRoot(name)
 }
 
 // localName is where a file goes. The name in remote comes from the command
@@ -98,57 +156,56 @@ func localName(remote, local string) (string, error) {
 	return local, nil
 }
 
-// into writes a local file by way of a new one beside it, which takes its place
-// when write has succeeded. What is no regular file (a terminal, a pipe) is
-// written as it is.
-func (a *app) into(name string, write func(io.Writer) error) (err error) {
-	if name == "-" {
-		return write(a.env.Stdout)
-	}
-	mode := fs.FileMode(0o666) // less the umask
-	info, statErr := os.Stat(name)
+// special says whether a name stands for something that is written as it is: a
+// terminal, a pipe.
+func special(name string) bool {
+	info, err := os.Stat(name)
+	return err == nil && !info.Mode().IsRegular() && !info.IsDir()
+}
+
+// linked is where a link leads: it stays one.
+func linked(name string) (string, error) {
+	info, err := os.Stat(name)
 	switch {
-	case errors.Is(statErr, fs.ErrNotExist):
-	case statErr != nil:
-		return statErr
+	case errors.Is(err, fs.ErrNotExist):
+		return name, nil
+	case err != nil:
+		return "", err
 	case info.IsDir():
-		return fmt.Errorf("%s is a directory", name)
-	case !info.Mode().IsRegular():
+		return "", fmt.Errorf("%s is a directory", name)
+	}
+	return filepath.EvalSymlinks(name)
+}
+
+// pour writes a file as it comes to standard output, or to what is no file.
+func (a *app) pour(ctx context.Context, src client.Source, name string, tell client.Progress) (n int64, err error) {
+	to := a.env.Stdout
+	if name != "-" {
 		f, err := os.OpenFile(name, os.O_WRONLY, 0)
 		if err != nil {
-			return err
+			return 0, err
 		}
-		return errors.Join(write(f), f.Close())
-	default:
-		mode = info.Mode().Perm()
-		if name, err = filepath.EvalSymlinks(name); err != nil { // a link stays one
-			return err
-		}
+		defer f.Close()
+		to = f
 	}
-	var random [6]byte
-	rand.Read(random[:])
-	temp := filepath.Join(filepath.Dir(name), ".farhand-get-"+hex.EncodeToString(random[:]))
-	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	r, err := src.Open(ctx, 0)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	defer func() {
-		if err != nil {
-			os.Remove(temp)
-		}
-	}()
-	err = write(f)
-	if err == nil && statErr == nil {
-		err = f.Chmod(mode)
+	defer r.Close()
+	n, err = io.Copy(writerFunc(func(b []byte) (int, error) {
+		k, err := to.Write(b)
+		n += int64(k)
+		tell(n, src.Size)
+		return k, err
+	}), r)
+	if err == nil && n != src.Size {
+		err = wire.Errorf(wire.SourceChanged, "the file changed while it was read")
 	}
-	if err == nil {
-		err = f.Sync()
-	}
-	if closeErr := f.Close(); err == nil {
-		err = closeErr
-	}
-	if err == nil {
-		err = os.Rename(temp, name)
-	}
-	return err
+	return n, err
 }
+
+// writerFunc is an io.Writer.
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(b []byte) (int, error) { return f(b) }

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
+	"os"
 	"path"
 	"path/filepath"
 
@@ -52,7 +53,7 @@ func (a *app) runUpload(cmd *cobra.Command, args []string, request wire.PrinterU
 	file := args[len(args)-1]
 	w := split("printer", args, 1, nil)
 	there, onMachine := parseTarget(file)
-	var content []byte
+	var src client.Source
 	if onMachine {
 		switch {
 		case there.path == "":
@@ -69,9 +70,14 @@ func (a *app) runUpload(cmd *cobra.Command, args []string, request wire.PrinterU
 		if file == "-" && request.Name == "" {
 			return usage("standard input has no name: give it one with --name")
 		}
+		var dir *os.Root
 		var err error
-		if content, err = a.readLocal(file); err != nil {
+		if src, dir, err = a.localSource(file); err != nil {
 			return err
+		}
+		if dir != nil {
+			dir.Close()
+			return usage("%s is a directory", file)
 		}
 		request.Name = first(request.Name, filepath.Base(file))
 	}
@@ -96,16 +102,16 @@ func (a *app) runUpload(cmd *cobra.Command, args []string, request wire.PrinterU
 	if onMachine {
 		return a.upload(ctx, s, device, request)
 	}
-	return a.uploadLocal(ctx, s, device, request, content)
+	return a.uploadLocal(ctx, s, device, request, src)
 }
 
-// uploadLocal copies content to the machine for as long as the upload takes.
-func (a *app) uploadLocal(ctx context.Context, s *client.Session, device string, request wire.PrinterUpload, content []byte) error {
+// uploadLocal copies a file to the machine for as long as the upload takes.
+func (a *app) uploadLocal(ctx context.Context, s *client.Session, device string, request wire.PrinterUpload, src client.Source) error {
 	var id [6]byte
 	rand.Read(id[:])
 	request.Path = ".farhand-upload-" + hex.EncodeToString(id[:]) + path.Ext(request.Name)
 	bar := a.progress(ctx, request.Name+" to the machine")
-	err := s.Write(ctx, request.Path, content, false, bar.tell)
+	_, err := s.Put(ctx, request.Path, src, client.PutOptions{Tell: bar.tell})
 	bar.end()
 	defer func() {
 		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), closing)

@@ -3,8 +3,6 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,24 +14,35 @@ import (
 )
 
 func (a *app) put() *cobra.Command {
-	var parents bool
+	var f copyFlags
 	cmd := &cobra.Command{
-		Use:   "put FILE MACHINE:PATH",
-		Short: "Copy a file to a machine",
-		Long: `put copies one file, or standard input for -, to a machine. A file that is there is
-replaced in one step, so that nobody sees half of it. If PATH is a directory, or
-empty, the file keeps its name.`,
-		Example: "  farhand put report.txt pi:/data/work/\n  date | farhand put - pi:/data/work/stamp",
-		Args:    between(2, 2, "a FILE (or -) and MACHINE:PATH"),
+		Use:   "put FILE|DIRECTORY MACHINE:PATH",
+		Short: "Copy a file or a directory to a machine",
+		Long: `put copies a file of any size, a directory with everything below it, or standard
+input for -, to a machine. If PATH is a directory, or empty, what is copied keeps its
+name. Modes and times are kept, and the content is compared by its hash.
+
+A file that is there is replaced in one step, so that nobody sees half of it. If put is
+interrupted, the same put goes on where it ended, for a week. A lost link is waited for.
+
+In a directory, files that are there already with the same size and time are left out.
+Links are copied as links if they lead to something below the directory; others, and
+what is no file, are left out and named. Nothing is removed.`,
+		Example: "  farhand put report.txt pi:/data/work/\n  farhand put site/ pi:/data/work/www\n  date | farhand put - pi:/data/work/stamp",
+		Args:    between(2, 2, "a FILE or DIRECTORY (or -) and MACHINE:PATH"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.runPut(cmd.Context(), args[0], args[1], parents)
+			o, err := f.options()
+			if err != nil {
+				return err
+			}
+			return a.runPut(cmd.Context(), args[0], args[1], o)
 		},
 	}
-	cmd.Flags().BoolVarP(&parents, "parents", "p", false, "make missing directories above it")
+	f.add(cmd)
 	return cmd
 }
 
-func (a *app) runPut(ctx context.Context, local, arg string, parents bool) error {
+func (a *app) runPut(ctx context.Context, local, arg string, o client.PutOptions) error {
 	t, err := remote(arg)
 	if err != nil {
 		return err
@@ -41,9 +50,12 @@ func (a *app) runPut(ctx context.Context, local, arg string, parents bool) error
 	if local == "-" && (t.path == "" || strings.HasSuffix(t.path, "/")) {
 		return usage("standard input has no name: give the whole path, %s:DIRECTORY/NAME", t.machine)
 	}
-	content, err := a.readLocal(local)
+	src, dir, err := a.localSource(local)
 	if err != nil {
 		return err
+	}
+	if dir != nil {
+		defer dir.Close()
 	}
 	c, err := a.connect()
 	if err != nil {
@@ -54,33 +66,53 @@ func (a *app) runPut(ctx context.Context, local, arg string, parents bool) error
 	if err != nil {
 		return err
 	}
-	dest, err := a.destination(ctx, s, t, local, parents)
+	dest, err := a.destination(ctx, s, t, local, o.CreateParents || dir != nil)
 	if err != nil {
 		return err
 	}
-	bar := a.progress(ctx, filepath.Base(local))
-	err = s.Write(ctx, dest, content, parents, bar.tell)
-	bar.end()
-	if err != nil {
-		return err
+	to := place{s.Info().MachineID, dest}
+	if dir != nil {
+		if err := takesTrees(s); err != nil {
+			return err
+		}
+		return a.copyTree(ctx, client.LocalTree{Root: dir}, s.Ground(dest, o.Patience), filepath.Base(local), to, o)
 	}
-	if a.json {
-		return a.printJSON(transferred{s.Info().MachineID, dest, int64(len(content)), false})
-	}
-	return nil
+	return a.copyFile(ctx, filepath.Base(local), to, o, func(o client.PutOptions) (client.Sent, error) {
+		return s.Put(ctx, dest, src, o)
+	})
 }
 
-// transferred is what put and get say with --json.
-type transferred struct {
-	Machine string `json:"machine_id"`
-	Path    string `json:"path"`
-	Bytes   int64  `json:"bytes"`
-	Changed bool   `json:"changed"` // the file changed while it was read
+// localSource is a local file to be sent, or the directory.
+func (a *app) localSource(name string) (client.Source, *os.Root, error) {
+	if name == "-" {
+		if a.env.Stdin == nil {
+			return client.Source{}, nil, errors.New("there is no standard input")
+		}
+		return client.StreamSource(a.env.Stdin), nil, nil
+	}
+	info, err := os.Stat(name)
+	if err != nil {
+		return client.Source{}, nil, err
+	}
+	if info.IsDir() {
+		dir, err := os.OpenRoot(name)
+		return client.Source{}, dir, err
+	}
+	if !info.Mode().IsRegular() {
+		return client.Source{}, nil, usage("%s is no file and no directory: farhand put - reads what is piped into it", name)
+	}
+	src, err := client.LocalSource(name)
+	return src, nil, err
 }
 
 // destination adds the local name if the path is a directory.
 func (a *app) destination(ctx context.Context, s *client.Session, t target, local string, parents bool) (string, error) {
 	name := filepath.Base(local)
+	if name == "." || name == ".." {
+		if abs, err := filepath.Abs(local); err == nil {
+			name = filepath.Base(abs)
+		}
+	}
 	if t.path == "" {
 		return name, nil
 	}
@@ -98,38 +130,4 @@ func (a *app) destination(ctx context.Context, s *client.Session, t target, loca
 		return "", wire.Errorf(wire.PathNotFound, "there is no directory %s; -p makes it", t.path).With("path", t.path)
 	}
 	return t.path, nil
-}
-
-// readLocal reads what is to be sent, and no more than one write can take.
-func (a *app) readLocal(name string) ([]byte, error) {
-	if name == "-" {
-		return bounded(a.env.Stdin, "standard input")
-	}
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	switch {
-	case err != nil:
-		return nil, err
-	case info.IsDir():
-		return nil, fmt.Errorf("%s is a directory: put copies single files (tar c %s | farhand put - MACHINE:PATH)", name, name)
-	case info.Size() > wire.MaxBinary:
-		return nil, client.TooLarge(name, info.Size(), wire.MaxBinary)
-	}
-	return bounded(f, name)
-}
-
-func bounded(r io.Reader, name string) ([]byte, error) {
-	if r == nil {
-		return nil, errors.New("there is no standard input")
-	}
-	b, err := io.ReadAll(io.LimitReader(r, wire.MaxBinary+1))
-	if err == nil && len(b) > wire.MaxBinary {
-		err = wire.Errorf(wire.FileTooLarge, "%s has more than the %d bytes that one write takes", name, wire.MaxBinary).
-			With("max_file_size_bytes", wire.MaxBinary)
-	}
-	return b, err
 }
