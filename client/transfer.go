@@ -180,13 +180,14 @@ func (p *put) attempt(ctx context.Context) (Sent, error) {
 	}
 	p.again = true
 	sum, size, err := p.send(ctx, opened)
+	if err == nil && p.src.Check != nil {
+		err = p.src.Check(ctx)
+	}
+	if errors.Is(err, wire.SourceChanged) {
+		p.abort(ctx, opened.Transfer) // or it is swept in a week
+	}
 	if err != nil {
 		return Sent{}, err
-	}
-	if p.src.Check != nil {
-		if err := p.src.Check(ctx); err != nil {
-			return Sent{}, errors.Join(err, p.abort(ctx, opened.Transfer))
-		}
 	}
 	commit := wire.TransferCommit{Transfer: opened.Transfer, SHA256: sum}
 	var done wire.TransferCommitted
@@ -204,21 +205,13 @@ func (p *put) same() Sent {
 	return Sent{Bytes: p.src.Size, Same: !p.again}
 }
 
-func (p *put) abort(ctx context.Context, id string) error {
-	return p.s.do(ctx, request{method: method(wire.TTransferAbort), payload: wire.TransferAbort{Transfer: id}}, nil)
+// abort has the machine throw away what came.
+func (p *put) abort(ctx context.Context, id string) {
+	_ = p.s.do(ctx, request{method: method(wire.TTransferAbort), payload: wire.TransferAbort{Transfer: id}}, nil)
 }
 
 // small sends a file in one message.
 func (p *put) small(ctx context.Context, open wire.TransferOpen) (Sent, error) {
-	if p.o.UnlessSame && p.src.Size > leastPiece { // asked first, for the price of a message
-		var opened wire.TransferOpened
-		if err := p.s.do(ctx, request{method: method(wire.TTransferOpen), payload: open}, &opened); err != nil {
-			return Sent{}, err
-		}
-		if opened.Done {
-			return p.same(), nil
-		}
-	}
 	content := make([]byte, p.src.Size)
 	r, err := p.src.Open(ctx, 0)
 	if err != nil {

@@ -28,6 +28,7 @@ type Tree interface {
 
 // Ground is a directory to copy into.
 type Ground interface {
+	Entries(ctx context.Context, dir string) ([]wire.TransferEntry, error)
 	// Dir makes a directory that its owner can write to.
 	Dir(ctx context.Context, dir string, e wire.TransferEntry) error
 	// Settle gives a directory its mode and time, once everything is in it.
@@ -123,6 +124,10 @@ func (c *treeCopy) walk(dir string, depth int) error {
 	if err != nil {
 		return err
 	}
+	there, err := c.there(dir)
+	if err != nil {
+		return err
+	}
 	for _, e := range entries {
 		if c.ctx.Err() != nil {
 			return context.Cause(c.ctx)
@@ -143,6 +148,8 @@ func (c *treeCopy) walk(dir string, depth int) error {
 		case e.Kind == wire.TransferLink:
 			err = c.to.Link(c.ctx, name, e)
 			c.count(func(d *TreeCopied) { d.Links++ })
+		case e.Kind == wire.TransferFile && there[e.Name] == e:
+			c.count(func(d *TreeCopied) { d.Files, d.Same, d.Bytes = d.Files+1, d.Same+1, d.Bytes+e.Size })
 		case e.Kind == wire.TransferFile:
 			c.expect(e.Size)
 			select {
@@ -157,6 +164,19 @@ func (c *treeCopy) walk(dir string, depth int) error {
 		}
 	}
 	return nil
+}
+
+// there is what the directory has already.
+func (c *treeCopy) there(dir string) (map[string]wire.TransferEntry, error) {
+	entries, err := c.to.Entries(c.ctx, dir)
+	if err != nil {
+		return nil, err
+	}
+	all := make(map[string]wire.TransferEntry, len(entries))
+	for _, e := range entries {
+		all[e.Name] = e
+	}
+	return all, nil
 }
 
 // within says whether a link in dir leads to something in the tree, whatever

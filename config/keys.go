@@ -74,7 +74,7 @@ func Keys() []Key {
 		{"observe.enabled", boolean, true, "let whom the owner allows it read the journal and see how the machine is doing"},
 		{"sim", boolean, false, "add a bench of simulated devices"},
 		{"limits.max_concurrent", integer, 4, "requests in work at once on one socket, 1 to 1024"},
-		{"limits.max_file_size_bytes", integer, 10485760, "largest file or answer, bytes"},
+		{"limits.max_file_size_bytes", integer, 10485760, "most that one message carries of a file or an answer, bytes"},
 		{"limits.command_timeout_seconds", number, 30.0, "longest command, seconds"},
 		{"limits.max_commands_per_minute", integer, 60, "commands started in any 60 seconds"},
 		{"limits.stream_memory_bytes", integer, 33554432, "what all open streams may keep for a receiver that is away, bytes"},

@@ -37,6 +37,14 @@ func start(t *testing.T, name string, env []string, argv ...string) *process {
 	return launch(t, name, exec.Command(argv[0], argv[1:]...), env)
 }
 
+// startIn starts a program in a directory.
+func startIn(t *testing.T, name, dir string, env []string, argv ...string) *process {
+	t.Helper()
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Dir = dir
+	return launch(t, name, cmd, env)
+}
+
 // startWithInput starts a program that is told something later.
 func startWithInput(t *testing.T, name string, env []string, argv ...string) (*process, io.Writer) {
 	t.Helper()

@@ -67,6 +67,19 @@ func (a *app) hint(code wire.Code, details map[string]any) string {
 		if limit, ok := number(details["max_file_size_bytes"]); ok {
 			return fmt.Sprintf("the limit is %s; limits.max_file_size_bytes on the device sets it, up to %s a write", size(limit), size(wire.MaxBinary))
 		}
+	case wire.DiskFull:
+		if text("reason") == "quota" {
+			return "the quota of the daemon's user on the machine is used up: make room, or raise it"
+		}
+		return "make room on the machine: farhand rm, or df -h there; what had come is kept, and the same command goes on with it"
+	case wire.ReadOnlyDisk:
+		return "the machine's disk is mounted read-only, after a fault perhaps: dmesg there says why"
+	case wire.PathNotAllowed:
+		return "the daemon's user on the machine may not do that there: chown or chmod the directory"
+	case wire.SourceChanged:
+		return "something writes to the file: copy it again when that is done"
+	case wire.TransferMismatch:
+		return "what came differed and was thrown away: copy it again"
 	case wire.OpUnconfirmed:
 		return "look whether it happened before you repeat it"
 	case wire.ShimOverloaded:
