@@ -327,7 +327,7 @@ func TestStatusAndDoctor(t *testing.T) {
 			t.Error("a log has a secret")
 		}
 	}
-	if tail := b.mustd("", "audit", "tail", "-n", "2"); strings.Count(tail, "\n") != 2 || !strings.Contains(tail, "FILE_WRITE") {
+	if tail := b.mustd("", "audit", "tail", "-n", "2"); strings.Count(tail, "\n") != 2 || !strings.Contains(tail, "TRANSFER_OPEN") {
 		t.Errorf("audit tail says %q", tail)
 	}
 	export := b.mustd("", "audit", "export", "-o", "-")
