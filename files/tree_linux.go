@@ -52,17 +52,18 @@ func (r *Root) Entries(ctx context.Context, req wire.TransferList) (wire.Transfe
 func (r *Root) entries(ctx context.Context, dir *handle, after string) (list []wire.TransferEntry, more bool, err error) {
 	const most = wire.MaxListEntries
 	list = []wire.TransferEntry{}
-	var names []dirent
+	var names []string // as shown, a NUL, and as on the disk: in the order of what After says
 	cut := func() {
-		slices.SortFunc(names, func(a, b dirent) int { return strings.Compare(shown(a.name), shown(b.name)) })
+		slices.Sort(names)
 		more = more || len(names) > most
 		names = names[:min(len(names), most)]
 	}
 	err = readDir(dir.fd, func(d dirent) error {
-		if shown(d.name) <= after || isTempName(d.name) || isPartName(d.name) {
+		name := shown(d.name)
+		if name <= after || isTempName(d.name) || isPartName(d.name) {
 			return nil
 		}
-		if names = append(names, d); len(names) == 4*most {
+		if names = append(names, name+"\x00"+d.name); len(names) == 4*most {
 			cut()
 		}
 		return ctx.Err()
@@ -71,19 +72,20 @@ func (r *Root) entries(ctx context.Context, dir *handle, after string) (list []w
 		return list, false, err
 	}
 	cut()
-	for _, d := range names {
+	for _, both := range names {
+		name, own, _ := strings.Cut(both, "\x00")
 		var st unix.Stat_t
-		if err := lstatat(dir.fd, d.name, &st); err == unix.ENOENT {
+		if err := lstatat(dir.fd, own, &st); err == unix.ENOENT {
 			continue // gone meanwhile
 		} else if err != nil {
 			return list, more, err
 		}
-		if r.blocked(dir, d.name, &st) {
+		if r.blocked(dir, own, &st) {
 			continue
 		}
-		e := wire.TransferEntry{Name: shown(d.name), Kind: entryKind(&st), Size: st.Size, Mode: octal(st.Mode), MTimeNS: st.Mtim.Nano()}
+		e := wire.TransferEntry{Name: name, Kind: entryKind(&st), Size: st.Size, Mode: octal(st.Mode), MTimeNS: st.Mtim.Nano()}
 		if e.Kind == wire.TransferLink {
-			target, err := readlinkat(dir.fd, d.name)
+			target, err := readlinkat(dir.fd, own)
 			if err != nil {
 				continue // swapped meanwhile
 			}
