@@ -23,11 +23,12 @@ import (
 const roundCalls = 200
 
 func main() {
-	role := flag.String("role", "", "what a process started by the bench itself does: peer, forwarder, devices, model")
+	role := flag.String("role", "", "what a process started by the bench itself does: peer, forwarder, devices, model, sender, receiver")
 	url := flag.String("url", "", "where such a process connects to")
 	tokens := flag.String("tokens", "", "a file of machine ids and tokens, for the role devices")
+	file := flag.String("file", "", "what a process with the role sender or receiver reads or writes")
 	bin := flag.String("bin", "bin", "where the built programs are")
-	only := flag.String("only", "", "only the part with this name: daemon, gpio, serial, llm or relay")
+	only := flag.String("only", "", "only the part with this name: daemon, gpio, serial, llm, transfer or relay")
 	idle := flag.Int("idle", 2000, "how many idle devices the relay gets")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
@@ -42,6 +43,10 @@ func main() {
 		err = model(ctx)
 	case "devices":
 		err = devices(ctx, *url, *tokens)
+	case "sender":
+		err = sendFile(ctx, *url, *file)
+	case "receiver":
+		err = receiveFile(ctx, *url, *file)
 	default:
 		err = bench(ctx, *bin, *only, *idle)
 	}
@@ -88,6 +93,7 @@ func bench(ctx context.Context, bin, only string, idle int) error {
 		{"gpio", benchGPIO},
 		{"serial", benchSerial},
 		{"llm", benchLLM},
+		{"transfer", benchTransfer},
 		{"relay", func(ctx context.Context, bin, dir string) ([]bar, error) { return benchRelay(ctx, bin, dir, idle) }},
 	} {
 		if only != "" && only != part.name {
