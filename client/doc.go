@@ -18,6 +18,18 @@
 // that come and go) is a Stream. It is received from the answer to the request
 // that opened it, and goes on over lost links; what was lost meanwhile is told.
 //
+// # Files
+//
+// Stat, List, Read and Write are single requests. Put, Source, PutLocal and CopyTree
+// copy files of any size and trees, between this machine and others in any
+// direction, and go on after whatever ended them:
+//
+//	src, err := client.LocalSource("model.gguf")
+//	sent, err := s.Put(ctx, "models/model.gguf", src, client.PutOptions{CreateParents: true})
+//
+//	src, err := s.Source(ctx, "log.txt", 0)
+//	sent, err := client.PutLocal(ctx, dir, "log.txt", src, client.PutOptions{})
+//
 // # Errors
 //
 // Whatever the device or the relay answered is a *wire.Error, so errors.Is(err,

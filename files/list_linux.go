@@ -179,7 +179,7 @@ func (l *listing) window(dir *handle, last string, size int) (items []item, cut 
 		if seen++; seen%1024 == 0 && l.ctx.Err() != nil {
 			return l.ctx.Err()
 		}
-		if d.name[0] == '.' && (!l.hidden || isTempName(d.name)) { // ours are on their way to another name
+		if d.name[0] == '.' && (!l.hidden || isTempName(d.name) || isPartName(d.name)) { // ours are on their way to another name
 			return nil
 		}
 		if l.glob == nil || l.glob.Match(d.name) {
