@@ -209,7 +209,11 @@ func (f *fetched) fill() error {
 		if f.flight == nil {
 			f.begin()
 		}
-		err := f.next(<-f.flight)
+		a, more := <-f.flight
+		if !more { // nothing is asked for any more
+			return f.ctx.Err()
+		}
+		err := f.next(a)
 		if err == nil {
 			f.patience.progress()
 			continue
