@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -91,6 +92,91 @@ func newChaos(t *testing.T, seed uint64) *chaos {
 func (c *chaos) work(s *client.Session) {
 	for n := range uint64(3) {
 		c.load.repeat("command", n, breath, func(ctx context.Context, _ *rand.Rand) error { return c.ledger.run(ctx, s) })
+	}
+	for n := range uint64(2) {
+		c.load.repeat("program", 10+n, breath, func(ctx context.Context, rng *rand.Rand) error { return writing(ctx, s, 200+rng.IntN(800)) })
+		c.load.repeat("typing", 20+n, breath, func(ctx context.Context, rng *rand.Rand) error { return typing(ctx, s, 20+rng.IntN(200)) })
+	}
+}
+
+// lines is a text that shows what is missing in it, twice or out of place.
+func lines(n int) string {
+	var text strings.Builder
+	for i := range n {
+		fmt.Fprintf(&text, "line %d of %d\n", i, n)
+	}
+	return text.String()
+}
+
+// writing has a program write and exit: what comes is that, whatever happens
+// meanwhile, or the beginning of it if the daemon that it lived by was killed.
+func writing(ctx context.Context, s *client.Session, n int) error {
+	script := fmt.Sprintf(`i=0; while [ $i -lt %d ]; do echo "line $i of %d"; i=$((i+1)); [ $((i%%10)) != 0 ] || sleep 0.01; done; exit 7`, n, n)
+	t, err := s.OpenTerminal(ctx, wire.TerminalOpen{PTY: new(false), Argv: []string{"sh", "-c", script}})
+	if err != nil {
+		return err
+	}
+	defer t.Detach()
+	return compare(ctx, t, lines(n), 7)
+}
+
+// typing has a program give back what is typed, which arrives once.
+func typing(ctx context.Context, s *client.Session, n int) error {
+	t, err := s.OpenTerminal(ctx, wire.TerminalOpen{PTY: new(false), Argv: []string{"cat"}})
+	if err != nil {
+		return err
+	}
+	defer t.Detach()
+	var typing sync.WaitGroup
+	defer typing.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // of what a program that has ended would still be given
+	typing.Go(func() {
+		for line := range strings.Lines(lines(n)) {
+			if _, err := t.Write(ctx, []byte(line)); err != nil {
+				return // what comes back says the rest
+			}
+		}
+		_ = t.CloseInput(ctx)
+	})
+	return compare(ctx, t, lines(n), 0)
+}
+
+// compare reads a terminal to its end.
+func compare(ctx context.Context, t *client.Terminal, want string, exit int) error {
+	var got strings.Builder
+	for {
+		o, err := t.Next(ctx)
+		switch {
+		case err != nil && !strings.HasPrefix(want, got.String()):
+			return fmt.Errorf("%d bytes came that aren't what was written, then %w", got.Len(), err)
+		case errors.Is(err, wire.TerminalNotFound):
+			return wire.Errorf(wire.MachineUnreachable, "the daemon was killed and forgot the terminal") // passing
+		case err != nil:
+			return err
+		case o.Lost != nil:
+			return fmt.Errorf("output was lost: %+v", o)
+		case o.Stderr:
+			return fmt.Errorf("standard error says %q", o.Data)
+		}
+		if o.Reset { // it begins anew: of one that went with the daemon there is nothing but its end
+			got.Reset()
+		}
+		got.Write(o.Data)
+		if o.End == nil {
+			continue
+		}
+		text, code := got.String(), -1
+		if o.End.ExitCode != nil {
+			code = *o.End.ExitCode
+		}
+		switch {
+		case text == want && o.End.Reason == wire.TerminalExited && code == exit:
+			return nil
+		case o.End.Reason == wire.TerminalRestarted && strings.HasPrefix(want, text):
+			return wire.Errorf(wire.MachineUnreachable, "the daemon was killed") // passing
+		}
+		return fmt.Errorf("%d bytes, %.60q…, want %d; the end is %s, %d, want %d", len(text), text, len(want), o.End.Reason, code, exit)
 	}
 }
 
