@@ -1,10 +1,12 @@
-// Package table makes the last partition of a card as large as the card.
+// Package table reads the partition table of a card and makes the last partition
+// as large as the card.
 //
-// The table is that of the PC's MBR with an extended partition: sector 0 has
+// A card for a Raspberry Pi has the PC's MBR with an extended partition: sector 0 has
 // four entries, the fourth of type 0x0f is a chain of sectors of the same form,
 // each with one logical partition and the place of the next (fs in Linux:
 // block/partitions/msdos.c). Places in an entry count from its own sector for
 // the partition, and from the extended partition's first sector for the next.
+// One for a machine with UEFI has a GUID partition table.
 package table
 
 import (
@@ -47,10 +49,14 @@ type Table struct {
 
 	start int64 // of the extended partition
 	ebrs  []int64
+	gpt   *gpt // instead
 }
 
+// GUID says whether it is a GUID partition table.
+func (t Table) GUID() bool { return t.gpt != nil }
+
 // ErrNone says that there is no such table.
-var ErrNone = errors.New("no partition table with an extended partition")
+var ErrNone = errors.New("no partition table of an image")
 
 // maxLogical bounds a chain that leads in a circle.
 const maxLogical = 16
@@ -61,6 +67,9 @@ func Read(d io.ReaderAt) (Table, error) {
 	s, err := sector(d, 0)
 	if err != nil {
 		return t, err
+	}
+	if entry(s, 0).Type == protective {
+		return readGPT(d)
 	}
 	t.Signature = binary.LittleEndian.Uint32(s[440:])
 	for i := range 4 {
@@ -117,8 +126,8 @@ func entry(s []byte, i int) Partition {
 // Last is the partition that Grow makes larger.
 func (t Table) Last() Partition { return t.Partitions[len(t.Partitions)-1] }
 
-// Grow lets the last partition, which must be a logical one, end where the disk
-// of so many sectors does. It writes one sector after the other, each of which
+// Grow lets the last partition, which in an MBR must be a logical one, end where
+// the disk of so many sectors does. It writes one sector after the other, each of which
 // leaves a table that says the truth about every other partition; what a power
 // cut left undone the next call does. sync is called after each. It answers
 // whether it wrote anything. It never makes a partition smaller.
@@ -126,6 +135,9 @@ func Grow(d Disk, sectors int64, sync func() error) (bool, error) {
 	t, err := Read(d)
 	if err != nil {
 		return false, err
+	}
+	if t.gpt != nil {
+		return t.gpt.grow(d, t.Last(), sectors, sync)
 	}
 	last, ebr := t.Last(), t.ebrs[len(t.ebrs)-1]
 	end := min(sectors, most) / align * align

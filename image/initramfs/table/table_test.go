@@ -26,6 +26,9 @@ func (d *disk) WriteAt(p []byte, at int64) (int, error) {
 	if d.writes == 0 {
 		return 0, errCut
 	}
+	if at+int64(len(p)) > int64(len(d.b)) {
+		return 0, errors.New("beyond the end")
+	}
 	d.writes--
 	return copy(d.b[at:], p), nil
 }
