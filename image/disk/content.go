@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"farhand/image/fat"
-	"farhand/image/initramfs/table"
 )
 
 // Extent is a range of bytes of a card.
@@ -26,11 +25,8 @@ func (p Plan) Content() ([]Extent, error) {
 	if err != nil {
 		return nil, err
 	}
-	all := []Extent{{0, table.Sector}}
+	all := p.tables(spans, size)
 	for _, s := range spans {
-		if s.Number >= 5 {
-			all = append(all, Extent{s.Start - mib, table.Sector})
-		}
 		if s.Blank > 0 {
 			all = append(all, Extent{s.Start, s.Blank})
 		}

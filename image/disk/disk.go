@@ -14,11 +14,12 @@ import (
 )
 
 // Partition is one to be made. They lie in the order of the plan, each at a
-// whole MiB; numbers from 5 on are logical ones, of which a plan has none or
-// one chain at its end.
+// whole MiB; in an MBR numbers from 5 on are logical ones, of which a plan has
+// none or one chain at its end.
 type Partition struct {
 	Number int
-	Type   byte
+	Type   byte   // as an MBR has it; a GUID partition table has those of package table
+	Name   string // in a GUID partition table
 	Size   int64  // bytes, whole MiB
 	From   string // the file with its content, which may be shorter; empty: Blank alone
 	Blank  int64  // bytes of zeros at its beginning that are content, so that they are written over what a card held before
@@ -27,6 +28,7 @@ type Partition struct {
 // Plan is a card.
 type Plan struct {
 	Signature  uint32
+	GUID       bool // a GUID partition table instead of an MBR
 	Partitions []Partition
 }
 
@@ -52,13 +54,30 @@ func (p Plan) Spans() (spans []Span, size int64, err error) {
 		case i > 0 && q.Number <= p.Partitions[i-1].Number, q.Number < 1, q.Number == 4:
 			return nil, 0, fmt.Errorf("partition %d is out of order", q.Number)
 		}
-		if q.Number >= 5 {
+		if q.Number >= 5 && !p.GUID {
 			at += mib // the sector that its place in the chain is written in
 		}
 		spans = append(spans, Span{q, at})
 		at += q.Size
 	}
+	if p.GUID {
+		at += mib // the table's copy ends the disk
+	}
 	return spans, at, nil
+}
+
+// tables are where a table lies, in bytes.
+func (p Plan) tables(spans []Span, size int64) []Extent {
+	if p.GUID {
+		return []Extent{{0, table.Head * table.Sector}, {size - table.Tail*table.Sector, table.Tail * table.Sector}}
+	}
+	all := []Extent{{0, table.Sector}}
+	for _, s := range spans {
+		if s.Number >= 5 {
+			all = append(all, Extent{s.Start - mib, table.Sector})
+		}
+	}
+	return all
 }
 
 // Write makes the card's file, with holes where Content lists nothing. The
@@ -81,10 +100,25 @@ func Write(p Plan, path string) error {
 			return fmt.Errorf("partition %d: %w", s.Number, err)
 		}
 	}
-	if err := writeTable(f, p.Signature, spans, size); err != nil {
+	write := writeMBR
+	if p.GUID {
+		write = writeGUID
+	}
+	if err := write(f, p.Signature, spans, size); err != nil {
 		return err
 	}
 	return f.Close()
+}
+
+func writeGUID(f io.WriterAt, signature uint32, spans []Span, size int64) error {
+	var all []table.Named
+	for _, s := range spans {
+		all = append(all, table.Named{
+			Partition: table.Partition{Number: s.Number, Type: s.Type, Start: s.Start / table.Sector, Size: s.Size / table.Sector},
+			Name:      s.Name,
+		})
+	}
+	return table.WriteGPT(f, signature, all, size/table.Sector)
 }
 
 const (
@@ -92,8 +126,8 @@ const (
 	link     = 0x05 // to the next, within the chain
 )
 
-// writeTable writes the MBR and the chain of logical partitions.
-func writeTable(f io.WriterAt, signature uint32, spans []Span, size int64) error {
+// writeMBR writes the MBR and the chain of logical partitions.
+func writeMBR(f io.WriterAt, signature uint32, spans []Span, size int64) error {
 	mbr := newSector()
 	binary.LittleEndian.PutUint32(mbr[440:], signature)
 	var logical []Span

@@ -64,3 +64,38 @@ func TestWrite(t *testing.T) {
 		}
 	}
 }
+
+// A card for UEFI: there is no sector between partitions, and a copy of the
+// table at the end.
+func TestWriteGUID(t *testing.T) {
+	plan := Plan{Signature: 0xfa44a17d, GUID: true, Partitions: []Partition{
+		{Number: 1, Type: table.EFI, Size: mib, Name: "FARHAND"}, {Number: 5, Type: table.Linux, Size: 2 * mib}, {Number: 6, Type: table.Linux, Size: 2 * mib},
+		{Number: 7, Type: table.Linux, Size: 3 * mib, Blank: mib},
+	}}
+	path := filepath.Join(t.TempDir(), "card")
+	if err := Write(plan, path); err != nil {
+		t.Fatal(err)
+	}
+	card, err := os.ReadFile(path)
+	if err != nil || len(card) != 13*mib {
+		t.Fatalf("%d bytes, %v", len(card), err)
+	}
+	got, err := table.Read(bytes.NewReader(card))
+	want := []table.Partition{{Number: 1, Type: table.EFI, Start: 8192, Size: 2048}, {Number: 5, Type: table.Linux, Start: 10240, Size: 4096},
+		{Number: 6, Type: table.Linux, Start: 14336, Size: 4096}, {Number: 7, Type: table.Linux, Start: 18432, Size: 6144}}
+	if err != nil || !got.GUID() || got.Signature != plan.Signature || !reflect.DeepEqual(got.Partitions, want) {
+		t.Errorf("the table says %+v, %v", got, err)
+	}
+	// Whoever writes only what means something writes all of the table.
+	content, err := plan.Content()
+	if err != nil {
+		t.Fatal(err)
+	}
+	part := make([]byte, len(card))
+	for _, x := range content {
+		copy(part[x.Start:x.Start+x.Length], card[x.Start:])
+	}
+	if !bytes.Equal(part, card) {
+		t.Errorf("the content %+v leaves something of it out", content)
+	}
+}

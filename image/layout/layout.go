@@ -3,10 +3,11 @@
 package layout
 
 // Signature is the disk signature in the MBR of every card, by which the
-// initramfs knows it.
+// initramfs knows it. A GUID partition table has it at the beginning of its GUIDs.
 const Signature = 0xfa44a17d
 
-// Numbers of the partitions, as Linux and the Pi's firmware count them.
+// Numbers of the partitions, as Linux, GRUB and the Pi's firmware count them. The
+// fourth of an MBR holds those from 5 on; a GUID partition table has no fourth.
 const (
 	Autoboot = 1 // what the firmware reads first, and where a person puts files
 	BootA    = 2
@@ -15,6 +16,11 @@ const (
 	SystemB  = 6
 	Data     = 7
 )
+
+// Names of the partitions in a GUID partition table.
+func Names() map[int]string {
+	return map[int]string{Autoboot: "FARHAND", BootA: "boot A", BootB: "boot B", SystemA: "system A", SystemB: "system B", Data: "data"}
+}
 
 // Labels of file systems, at most 11 characters for a FAT, 16 for ext4.
 const (

@@ -21,12 +21,15 @@ const (
 	// to the other: so one sector, the header, decides between old and new.
 	firstPlace  = 2
 	secondPlace = firstPlace + gptSectors
-	// firstUsable is the first sector that a partition may have.
-	firstUsable = secondPlace + gptSectors
 	// farthest is more than any disk has, and far from what an int64 holds.
 	farthest = 1 << 48
-	// tail is how many sectors the copy takes at the disk's end.
-	tail = gptSectors + 1
+)
+
+// Sectors that a GUID partition table takes at a disk's beginning and its copy at
+// the end.
+const (
+	Head = secondPlace + gptSectors
+	Tail = gptSectors + 1
 )
 
 // Types of partitions as an MBR has them. A GUID partition table has GUIDs that
@@ -122,7 +125,7 @@ func readGPT(d io.ReaderAt) (Table, error) {
 			continue
 		}
 		start, end := int64(binary.LittleEndian.Uint64(e[atStart:])), int64(binary.LittleEndian.Uint64(e[atEnd:]))
-		if start < firstUsable || end < start || end > min(g.u64(atLast), farthest) {
+		if start < Head || end < start || end > min(g.u64(atLast), farthest) {
 			return Table{}, fmt.Errorf("%w: partition %d lies from sector %d to %d", ErrNone, i+1, start, end)
 		}
 		p := Partition{Number: i + 1, Type: unknown, Start: start, Size: end - start + 1}
@@ -153,8 +156,8 @@ func (g *gpt) sum() {
 func (g *gpt) at(sectors, place int64) {
 	binary.LittleEndian.PutUint64(g.header[atSelf:], 1)
 	binary.LittleEndian.PutUint64(g.header[atCopy:], uint64(sectors-1))
-	binary.LittleEndian.PutUint64(g.header[atFirst:], firstUsable)
-	binary.LittleEndian.PutUint64(g.header[atLast:], uint64(sectors-1-tail))
+	binary.LittleEndian.PutUint64(g.header[atFirst:], Head)
+	binary.LittleEndian.PutUint64(g.header[atLast:], uint64(sectors-1-Tail))
 	binary.LittleEndian.PutUint64(g.header[atEntries:], uint64(place))
 	g.sum()
 }
@@ -205,7 +208,7 @@ func WriteGPT(d io.WriterAt, signature uint32, partitions []Named, sectors int64
 	binary.LittleEndian.PutUint32(g.header[atEntrySize:], gptEntry)
 	for _, p := range partitions {
 		kind, ok := guids()[p.Type]
-		if !ok || p.Number < 1 || p.Number > gptEntries || p.Start < firstUsable || p.Start+p.Size > sectors-tail {
+		if !ok || p.Number < 1 || p.Number > gptEntries || p.Start < Head || p.Start+p.Size > sectors-Tail {
 			return fmt.Errorf("partition %d of type %#x can't be in a GUID partition table from sector %d on", p.Number, p.Type, p.Start)
 		}
 		id := own(signature, p.Number)
@@ -234,7 +237,7 @@ func WriteGPT(d io.WriterAt, signature uint32, partitions []Named, sectors int64
 
 // grow is Grow for such a table.
 func (g *gpt) grow(d Disk, last Partition, sectors int64, sync func() error) (bool, error) {
-	end := (sectors - tail) / align * align
+	end := (sectors - Tail) / align * align
 	if end <= last.Start+last.Size {
 		return false, nil
 	}

@@ -120,11 +120,11 @@ func TestGUIDTableGrows(t *testing.T) {
 
 func FuzzGUIDTable(f *testing.F) {
 	whole := guidCard(f, 16).b
-	f.Add(whole[Sector:2*Sector], whole[2*Sector:firstUsable*Sector], int64(64*mib))
+	f.Add(whole[Sector:2*Sector], whole[2*Sector:Head*Sector], int64(64*mib))
 	f.Fuzz(func(t *testing.T, header, all []byte, sectors int64) {
 		d := guidCard(t, 16)
 		copy(d.b[Sector:2*Sector], header)
-		copy(d.b[2*Sector:firstUsable*Sector], all)
+		copy(d.b[2*Sector:Head*Sector], all)
 		if _, err := Read(d); err != nil || sectors < 0 {
 			return
 		}
