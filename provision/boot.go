@@ -198,7 +198,7 @@ func (b *boot) remember(ctx context.Context, c card) {
 	}
 	choice := b.repair(c, b.durable)
 	if choice != nil && b.Card != nil {
-		b.note(choiceFile, preseed.Changed, "it was damaged or missing, and is repaired")
+		b.note(b.choice().file, preseed.Changed, "it was damaged or missing, and is repaired")
 	}
 	if b.failed("clean the card's first partition", b.clean(ctx, shred, remove, choice)) {
 		return // the next start tries again

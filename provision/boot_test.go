@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"farhand/internal/testenv"
+	"farhand/provision/grubenv"
 	"farhand/provision/hardware"
 	"farhand/provision/preseed"
 )
@@ -290,12 +291,41 @@ func TestFirstPartitionStaysUnbootable(t *testing.T) {
 			t.Errorf("%.20q: %q", damaged, got)
 		}
 	}
-	if err := errors.Join(os.Remove(m.card+"/autoboot.txt"), os.Remove(m.path(choiceCopy))); err != nil {
+	if err := errors.Join(os.Remove(m.card+"/autoboot.txt"), os.Remove(m.path(systemData+"/autoboot.txt"))); err != nil {
 		t.Fatal(err)
 	}
 	m.boot()
 	if got := text(t, m.card+"/autoboot.txt"); got != goodChoiceText || !m.told("autoboot.txt", preseed.Changed) {
 		t.Errorf("%q", got)
+	}
+}
+
+// On a machine with UEFI it is GRUB that chooses, and another file that says what.
+func TestSlotOfGRUBIsRepaired(t *testing.T) {
+	m := newMachine(t)
+	m.write(slotFile, "slot=b\nboot=3\nsystem=6\nsource=cmdline\n")
+	if err := os.Remove(m.card + "/autoboot.txt"); err != nil {
+		t.Fatal(err)
+	}
+	b := string(grubenv.Choice{Slot: "b"}.Marshal())
+	m.onCard(grubenv.File, b)
+	m.boot()
+	for _, damaged := range []string{"", strings.Repeat("\x00", grubenv.Size), b[:512]} {
+		m.onCard(grubenv.File, damaged)
+		m.boot()
+		if got := text(t, m.card+"/"+grubenv.File); got != b || !m.told(grubenv.File, preseed.Changed) {
+			t.Errorf("%.20q: %.60q", damaged, got)
+		}
+	}
+	if err := errors.Join(os.Remove(m.card+"/"+grubenv.File), os.Remove(m.path(systemData+"/"+grubenv.File))); err != nil {
+		t.Fatal(err)
+	}
+	m.boot()
+	if got := text(t, m.card+"/"+grubenv.File); got != string(grubenv.Choice{Slot: "a"}.Marshal()) {
+		t.Errorf("%.60q", got)
+	}
+	if names := m.names(); names != "bootcode.bin "+grubenv.File {
+		t.Errorf("card: %s", names)
 	}
 }
 

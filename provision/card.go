@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"farhand/provision/fat"
+	"farhand/provision/grubenv"
 	"farhand/provision/preseed"
 )
 
@@ -21,17 +22,34 @@ type card struct {
 	given   []string // names of the files that hold settings
 	foreign []string // files for other systems, which may hold secrets
 	harmful []string // what the firmware or the kernel must not find there
-	choice  []byte   // autoboot.txt
+	choice  []byte   // what the choice's file says
 }
 
-// choiceFile says which partition is booted; choiceCopy keeps it on the data
-// partition, since a card without it boots the first partition that looks
-// bootable (field case 66).
-const (
-	choiceFile = "autoboot.txt"
-	choiceCopy = systemData + "/" + choiceFile
-	maxChoice  = 512 // bytes: all that the firmware reads
-)
+// choice is the file of the first partition that says which slot is started. A
+// copy is kept on the data partition: a card without it starts the first slot, or
+// on a Pi the first partition that looks bootable (field case 66).
+type choice struct {
+	file  string
+	good  func([]byte) bool // whether the boot loader can go by it
+	first []byte            // on a new card
+}
+
+func (c choice) copy() string { return systemData + "/" + c.file }
+
+// choice is the Pi's firmware's, or GRUB's, which tells on the kernel's command
+// line what it chose.
+func (s *System) choice() choice {
+	if s.slot()["source"] == "cmdline" {
+		good := func(b []byte) bool { _, ok := grubenv.Parse(b); return ok }
+		return choice{grubenv.File, good, grubenv.Choice{Slot: "a"}.Marshal()}
+	}
+	const all = 512 // bytes that the firmware reads
+	good := func(b []byte) bool { return len(b) <= all && goodChoice.Match(b) }
+	return choice{"autoboot.txt", good, []byte("[all]\ntryboot_a_b=1\nboot_partition=2\n[tryboot]\nboot_partition=3\n")}
+}
+
+// maxChoice is more than a choice's file has, bytes.
+const maxChoice = 1024
 
 // cmdlineFile holds kernel arguments; on the first partition it is Imager 1's.
 const cmdlineFile = "cmdline.txt"
@@ -86,7 +104,7 @@ func (s *System) look(ctx context.Context) (card, error) {
 				c.files.Cmdline = b
 			}
 		}
-		c.choice, err = fat.Read(root, choiceFile, maxChoice)
+		c.choice, err = fat.Read(root, s.choice().file, maxChoice)
 		if err != nil {
 			c.choice = nil // as good as not there
 		}
@@ -121,26 +139,27 @@ func runsScript(cmdline []byte) bool { return bytes.Contains(cmdline, []byte("sy
 // goodChoice says whether the firmware can read a partition out of autoboot.txt.
 var goodChoice = regexp.MustCompile(`(?m)^\s*boot_partition=[1-4]\s*$`)
 
-// repair is the content that autoboot.txt should have been left with; nil if it
-// is fine. What is fine is kept on the data partition for the day it isn't.
+// repair is the content that the choice's file should have been left with; nil if
+// it is fine. What is fine is kept on the data partition for the day it isn't.
 func (s *System) repair(c card, durable bool) []byte {
-	if len(c.choice) <= maxChoice && goodChoice.Match(c.choice) {
-		kept, err := readLimited(s.path(choiceCopy), maxChoice)
+	how := s.choice()
+	kept, err := readLimited(s.path(how.copy()), maxChoice)
+	if how.good(c.choice) {
 		if durable && (err != nil || !bytes.Equal(kept, c.choice)) {
-			if err := s.install(choiceCopy, c.choice, 0o644, 0, 0); err != nil {
-				s.Log.Warn("no copy of autoboot.txt could be kept", "error", err)
+			if err := s.install(how.copy(), c.choice, 0o644, 0, 0); err != nil {
+				s.Log.Warn("no copy of "+how.file+" could be kept", "error", err)
 			}
 		}
 		return nil
 	}
-	if kept, err := readLimited(s.path(choiceCopy), maxChoice); err == nil && goodChoice.Match(kept) {
+	if err == nil && how.good(kept) {
 		return kept
 	}
-	return []byte("[all]\ntryboot_a_b=1\nboot_partition=2\n[tryboot]\nboot_partition=3\n")
+	return how.first
 }
 
 // clean removes files from the card, those with secrets overwritten first, and
-// repairs autoboot.txt. All of it can be done again.
+// repairs the choice of the slot. All of it can be done again.
 func (s *System) clean(ctx context.Context, shred, remove []string, choice []byte) error {
 	if len(shred)+len(remove) == 0 && choice == nil {
 		return nil
@@ -151,8 +170,9 @@ func (s *System) clean(ctx context.Context, shred, remove []string, choice []byt
 	return s.Card.Commit(ctx, func(root *os.Root) error {
 		var errs []error
 		if choice != nil {
-			s.at("autoboot.txt")
-			errs = append(errs, fat.Replace(root, choiceFile, choice))
+			file := s.choice().file
+			s.at(file)
+			errs = append(errs, fat.Replace(root, file, choice))
 		}
 		for _, name := range remove {
 			s.at("remove " + name)

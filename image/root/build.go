@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,18 +18,31 @@ import (
 
 // Options say what goes into the root.
 type Options struct {
-	Tree         string // where it is made: a folder that isn't there yet
-	Cache        string // where packages are kept between builds
-	Architecture string // Debian's name: arm64 or amd64
-	Version      string // of the image
-	Epoch        time.Time
-	Daemon       string   // the farhandd to put in
-	Packages     []string // beyond what the image needs
-	Files        []spec.File
-	Relay        string // what cards use that don't name another; may be empty
-	Boards       bool   // with firmware for Raspberry Pis
-	Boot         string // where what belongs on the boot partition goes: vmlinuz, dtb/ and, for Boards, raspi-firmware/
-	Log          io.Writer
+	Machine  Machine
+	Tree     string // where it is made: a folder that isn't there yet
+	Cache    string // where packages are kept between builds
+	Version  string // of the image
+	Epoch    time.Time
+	Daemon   string   // the farhandd to put in
+	Packages []string // beyond what the image needs
+	Files    []spec.File
+	Relay    string // what cards use that don't name another; may be empty
+	Boot     string // where vmlinuz and Machine.Boot go
+	Log      io.Writer
+}
+
+// Machine is what a root is made for, as far as that makes a difference to it.
+type Machine struct {
+	Architecture string   // Debian's name: arm64 or amd64
+	Unpacked     []string // packages that are taken as they are, without what they depend on
+	// Boot are files and folders of packages that belong on a boot partition, and
+	// what they are called there. KERNEL stands for the kernel's release.
+	Boot map[string]string
+	// Modules are beginnings of the names, below kernel/, of modules that such
+	// machines use and a Raspberry Pi doesn't.
+	Modules []string
+	// Firmware says whether a file of lib/firmware stays.
+	Firmware func(name string) bool
 }
 
 // Result is what was made.
@@ -51,8 +65,8 @@ func Build(ctx context.Context, o Options) (Result, error) {
 		do   func() error
 	}{
 		{"unpacking", func() error { return unpackAll(ctx, o, r.Packages) }},
-		{"modules", func() error { return trimModules(ctx, o.Tree, r.Kernel) }},
-		{"firmware", func() error { return keepFirmware(o.Tree) }},
+		{"modules", func() error { return trimModules(ctx, o.Tree, r.Kernel, o.Machine.Modules) }},
+		{"firmware", func() error { return trimFirmware(o.Tree, o.Machine.Firmware) }},
 		{"configuring", func() error { return configure(o.Tree, o) }},
 		{"the daemon", func() error { return copyFile(o.Daemon, filepath.Join(o.Tree, "usr/bin/farhandd"), 0o755) }},
 		{"extra files", func() error { return addFiles(o) }},
@@ -71,15 +85,16 @@ func Build(ctx context.Context, o Options) (Result, error) {
 
 // fetch finds out what belongs into the image and puts it into the cache.
 func fetch(ctx context.Context, o Options) (Result, error) {
-	state := filepath.Join(o.Cache, "apt-"+o.Architecture)
+	arch := o.Machine.Architecture
+	state := filepath.Join(o.Cache, "apt-"+arch)
 	if err := os.MkdirAll(state, 0o755); err != nil {
 		return Result{}, err
 	}
-	a, err := apt.Open(ctx, apt.Config{Dir: state, Architecture: o.Architecture, Suites: Suites(), Components: Components()})
+	a, err := apt.Open(ctx, apt.Config{Dir: state, Architecture: arch, Suites: Suites(), Components: Components()})
 	if err != nil {
 		return Result{}, err
 	}
-	release, err := newestKernel(ctx, a, o.Architecture)
+	release, err := newestKernel(ctx, a, arch)
 	if err != nil {
 		return Result{}, err
 	}
@@ -88,11 +103,7 @@ func fetch(ctx context.Context, o Options) (Result, error) {
 		return Result{}, err
 	}
 	resolved = slices.DeleteFunc(resolved, func(p apt.Package) bool { return omitted(p.Name) && !slices.Contains(o.Packages, p.Name) })
-	only := kernel(release)
-	if o.Boards {
-		only = append(only, firmware()...)
-	}
-	more, err := a.Candidates(ctx, only...)
+	more, err := a.Candidates(ctx, append(kernel(release), o.Machine.Unpacked...)...)
 	if err != nil {
 		return Result{}, err
 	}
@@ -168,19 +179,15 @@ func takeOut(o Options, release string) error {
 		return err
 	}
 	modules := filepath.Join("usr/lib/modules", release)
-	move := map[string]string{filepath.Join(modules, "vmlinuz"): "vmlinuz"}
-	if o.Boards {
-		move["usr/lib/raspi-firmware"] = "raspi-firmware"
-	}
-	if o.Architecture == "arm64" {
-		move[filepath.Join(modules, "dtb")] = "dtb"
-	}
+	move := map[string]string{"usr/lib/modules/KERNEL/vmlinuz": "vmlinuz"}
+	maps.Copy(move, o.Machine.Boot)
 	for from, to := range move {
+		from = strings.ReplaceAll(from, "KERNEL", release)
 		if err := os.Rename(filepath.Join(o.Tree, from), filepath.Join(o.Boot, to)); err != nil {
 			return err
 		}
 	}
-	for _, name := range []string{"System.map", "modules.builtin.modinfo"} {
+	for _, name := range []string{"System.map", "modules.builtin.modinfo", "dtb"} {
 		if err := os.RemoveAll(filepath.Join(o.Tree, modules, name)); err != nil {
 			return err
 		}

@@ -7,12 +7,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
-// trimModules takes away the modules that no board with this image can use,
-// unless one that stays needs them, and writes the index of those that stay.
-func trimModules(ctx context.Context, tree, release string) error {
+// trimModules takes away the modules that no machine with this image can use,
+// unless one that stays needs them, and writes the index of those that stay. More
+// are the beginnings of what stays beyond a Raspberry Pi's.
+func trimModules(ctx context.Context, tree, release string, more []string) error {
 	if err := depmod(ctx, tree, release); err != nil {
 		return err
 	}
@@ -21,9 +23,10 @@ func trimModules(ctx context.Context, tree, release string) error {
 	if err != nil {
 		return err
 	}
+	all := append(slices.Clone(moduleRules), rules(map[bool][]string{true: more})...)
 	keep := make(map[string]bool)
 	for name, others := range needs {
-		if keepModule(strings.TrimPrefix(name, "kernel/")) {
+		if keepModule(all, strings.TrimPrefix(name, "kernel/")) {
 			keep[name] = true
 			for _, o := range others { // all that it needs, and those need
 				keep[o] = true
@@ -72,11 +75,11 @@ func dependencies(file string) (map[string][]string, error) {
 }
 
 // keepModule decides on one module by its path below kernel/. The longest rule
-// that matches wins.
-func keepModule(rel string) bool {
+// that matches wins, of two the later one.
+func keepModule(all []moduleRule, rel string) bool {
 	best, keep := -1, true
-	for _, r := range moduleRules {
-		if len(r.prefix) > best && (strings.HasPrefix(rel, r.prefix)) {
+	for _, r := range all {
+		if len(r.prefix) >= best && (strings.HasPrefix(rel, r.prefix)) {
 			best, keep = len(r.prefix), r.keep
 		}
 	}
@@ -103,7 +106,7 @@ var moduleRules = rules(map[bool][]string{
 		"drivers/watchdog/", "drivers/rtc/", "drivers/pwm/", "drivers/gpio/", "drivers/hwmon/", "drivers/tty/", "drivers/leds/", "drivers/misc/",
 		"drivers/nvmem/", "drivers/reset/", "drivers/mailbox/", "drivers/firmware/", "drivers/pci/", "drivers/uio/", "drivers/mux/", "drivers/ptp/",
 		"drivers/pcmcia/", "drivers/parport/", "drivers/cdx/", "drivers/dca/", "drivers/dpll/", "drivers/greybus/", "drivers/bus/", "drivers/android/", "drivers/dax/",
-		"drivers/acpi/", "drivers/virt/", "drivers/counter/", "drivers/opp/", "drivers/cpuidle/", "drivers/powercap/", "drivers/resctrl/", "drivers/mcb/", "drivers/ufs/", "drivers/mmc/core/sdio_uart",
+		"drivers/acpi/", "arch/x86/kvm/", "drivers/virt/", "drivers/counter/", "drivers/opp/", "drivers/cpuidle/", "drivers/powercap/", "drivers/resctrl/", "drivers/mcb/", "drivers/ufs/", "drivers/mmc/core/sdio_uart",
 		"fs/", "net/",
 	},
 	true: {
@@ -141,8 +144,8 @@ var moduleRules = rules(map[bool][]string{
 
 func rules(m map[bool][]string) []moduleRule {
 	var all []moduleRule
-	for keep, prefixes := range m {
-		for _, p := range prefixes {
+	for _, keep := range []bool{false, true} { // of two that are the same, what is kept comes later
+		for _, p := range m[keep] {
 			all = append(all, moduleRule{p, keep})
 		}
 	}
@@ -169,9 +172,8 @@ func removeEmpty(dir string) error {
 	return os.Remove(dir)
 }
 
-// keepFirmware leaves of the Wi-Fi firmware what the radios of Raspberry Pis
-// load.
-func keepFirmware(tree string) error {
+// trimFirmware leaves of the firmware that drivers load what keep says.
+func trimFirmware(tree string, keep func(name string) bool) error {
 	dir := filepath.Join(tree, "usr/lib/firmware")
 	return filepath.WalkDir(dir, func(name string, d os.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
@@ -181,16 +183,8 @@ func keepFirmware(tree string) error {
 			return err
 		}
 		rel, _ := filepath.Rel(dir, name)
-		if strings.HasPrefix(rel, "regulatory.db") {
+		if strings.HasPrefix(rel, "regulatory.db") || keep != nil && keep(rel) {
 			return nil
-		}
-		for _, chip := range []string{"43430", "43436", "43455", "43456", "cyfmac43430", "cyfmac43455"} {
-			if strings.HasSuffix(rel, ".txt") && !strings.Contains(strings.ToLower(rel), "raspberry") {
-				break // another maker's board
-			}
-			if strings.HasPrefix(rel, "brcm/brcmfmac"+chip) || strings.HasPrefix(rel, "cypress/"+chip) || strings.HasPrefix(rel, "cypress/"+"cyfmac"+chip) {
-				return nil
-			}
 		}
 		return os.Remove(name)
 	})

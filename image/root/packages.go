@@ -34,11 +34,6 @@ func kernel(release string) []string {
 	return []string{"linux-binary-" + release, "linux-base-" + release, "linux-modules-" + release}
 }
 
-// firmware is unpacked only, and mostly left out again (see keepFirmware).
-func firmware() []string {
-	return []string{"raspi-firmware", "firmware-brcm80211/" + Release + "-backports"}
-}
-
 // omitted says which packages are left out although others depend on them:
 // what is needed by maintainer scripts alone, and what the image has no use for.
 func omitted(name string) bool {

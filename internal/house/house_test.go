@@ -52,7 +52,7 @@ var layers = map[string][]string{
 	"cmd":               {"*"},
 	"e2e":               {"*"},
 	"lab":               {"*"},
-	"image":             {"config", "systemd", "provision/hardware"},
+	"image":             {"config", "systemd", "provision/grubenv", "provision/hardware"},
 }
 
 // forbidden is what a package must never reach, not by others either, whatever
