@@ -23,8 +23,8 @@ import (
 const description = "Makes a Raspberry Pi the far hand of an agent: GPIO, I2C, SPI, serial, USB, printers, files and a shell over one outbound connection."
 
 // Companions writes what belongs to an image beside its compressed file: the
-// block map that flashing goes by, checksums, what the image is made of, and the
-// manifest for Raspberry Pi Imager.
+// block map that flashing goes by, checksums, what the image is made of, and, for
+// a Raspberry Pi, the manifest for its Imager.
 func Companions(ctx context.Context, o Options, b Built, c Compressed) error {
 	f, err := os.Open(b.Path)
 	if err != nil {
@@ -57,23 +57,26 @@ func Companions(ctx context.Context, o Options, b Built, c Compressed) error {
 	if err != nil {
 		return err
 	}
-	at, err := address(o.From, c.Path)
-	if err != nil {
-		return err
-	}
-	offer, err := imager.Marshal(imager.Image{
-		Name: "Farhand " + o.Version, Description: description, URL: at,
-		Size: c.Size, Sum: c.Sum, Packed: c.Packed, PackedSum: packed, Released: o.Epoch.In(time.UTC),
-	})
-	if err != nil {
-		return err
-	}
-	dir := filepath.Dir(b.Path)
-	for file, content := range map[string][]byte{
-		name + ".img.bmap": text, name + ".spdx.json": made, name + imager.Extension: offer,
+	beside := map[string][]byte{
+		name + ".img.bmap": text, name + ".spdx.json": made,
 		name + ".img.xz.sha256": fmt.Appendf(nil, "%s  %s\n", hex.EncodeToString(packed[:]), filepath.Base(c.Path)),
 		name + ".img.sha256":    fmt.Appendf(nil, "%s  %s\n", hex.EncodeToString(c.Sum[:]), filepath.Base(b.Path)),
-	} {
+	}
+	if o.Target.Imager {
+		at, err := address(o.From, c.Path)
+		if err != nil {
+			return err
+		}
+		beside[name+imager.Extension], err = imager.Marshal(imager.Image{
+			Name: "Farhand " + o.Version, Description: description, URL: at,
+			Size: c.Size, Sum: c.Sum, Packed: c.Packed, PackedSum: packed, Released: o.Epoch.In(time.UTC),
+		})
+		if err != nil {
+			return err
+		}
+	}
+	dir := filepath.Dir(b.Path)
+	for file, content := range beside {
 		if err := os.WriteFile(filepath.Join(dir, file), content, 0o644); err != nil {
 			return err
 		}

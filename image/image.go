@@ -17,13 +17,16 @@ import (
 	"farhand/image/disk"
 	"farhand/image/firmware"
 	"farhand/image/initramfs"
+	"farhand/image/initramfs/table"
 	"farhand/image/layout"
 	"farhand/image/root"
 	"farhand/image/spec"
+	"farhand/image/target"
 )
 
 // Options say what is built, of what.
 type Options struct {
+	Target  target.Target
 	Spec    spec.Spec
 	Version string
 	Epoch   time.Time // of every file; the same inputs and epoch give the same image
@@ -53,13 +56,7 @@ const (
 
 const mib = 1 << 20
 
-// Types of partitions in the MBR: FAT addressed by LBA, and Linux.
-const (
-	typeFAT   = 0x0c
-	typeLinux = 0x83
-)
-
-// Build builds an image for Raspberry Pis. It must run as root.
+// Build builds an image. It must run as root.
 func Build(ctx context.Context, o Options) (Built, error) {
 	b := builder{Options: o}
 	for _, dir := range []string{o.Cache, filepath.Dir(o.Out)} {
@@ -98,8 +95,8 @@ func (b *builder) at(name string) string { return filepath.Join(b.Work, name) }
 
 func (b *builder) makeRoot(ctx context.Context) (err error) {
 	b.root, err = root.Build(ctx, root.Options{
-		Tree: b.at("tree"), Boot: b.at("parts"), Cache: b.Cache, Architecture: "arm64", Version: b.Version, Epoch: b.Epoch,
-		Daemon: b.Daemon, Packages: b.Spec.Packages, Files: b.Spec.Files, Relay: b.Spec.Relay, Boards: true, Log: b.Log,
+		Machine: b.Target.Root, Tree: b.at("tree"), Boot: b.at("parts"), Cache: b.Cache, Version: b.Version, Epoch: b.Epoch,
+		Daemon: b.Daemon, Packages: b.Spec.Packages, Files: b.Spec.Files, Relay: b.Spec.Relay, Log: b.Log,
 	})
 	return err
 }
@@ -109,16 +106,16 @@ func (b *builder) makeInitramfs(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = initramfs.Build(ctx, initramfs.Options{Root: b.at("tree"), Kernel: b.root.Kernel, Init: b.Init, Epoch: b.Epoch}, f)
+	err = initramfs.Build(ctx, initramfs.Options{Root: b.at("tree"), Kernel: b.root.Kernel, Init: b.Init, Modules: b.Target.Initramfs, Epoch: b.Epoch}, f)
 	return errors.Join(err, f.Close())
 }
 
 func (b *builder) makeBoot(ctx context.Context) error {
-	err := firmware.Stage(ctx, firmware.Options{Boot: b.at("parts"), Initrd: b.at("initrd.img"), Out: b.at("stage"), Version: b.Version, Epoch: b.Epoch})
+	err := b.Target.Stage(ctx, firmware.Options{Boot: b.at("parts"), Initrd: b.at("initrd.img"), Out: b.at("stage"), Version: b.Version, Epoch: b.Epoch})
 	if err != nil {
 		return err
 	}
-	err = disk.MakeFAT(ctx, disk.FAT{Bits: 16, Label: layout.AutobootLabel, Volume: autobootVolume, Size: spec.AutobootMiB * mib, Tree: b.at("stage/autoboot"), Epoch: b.Epoch}, b.at("autoboot.fat"))
+	err = disk.MakeFAT(ctx, disk.FAT{Bits: b.Target.FirstBits, Label: layout.AutobootLabel, Volume: autobootVolume, Size: int64(b.Target.FirstMiB) * mib, Tree: b.at("stage/autoboot"), Epoch: b.Epoch}, b.at("autoboot.fat"))
 	if err != nil {
 		return err
 	}
@@ -131,16 +128,19 @@ func (b *builder) makeSystem(ctx context.Context) error {
 
 func (b *builder) makeCard(context.Context) error {
 	boot, system := int64(b.Spec.Sizes.Boot)*mib, int64(b.Spec.Sizes.System)*mib
-	b.plan = disk.Plan{Signature: layout.Signature, Partitions: []disk.Partition{
-		{Number: layout.Autoboot, Type: typeFAT, Size: spec.AutobootMiB * mib, From: b.at("autoboot.fat")},
-		{Number: layout.BootA, Type: typeFAT, Size: boot, From: b.at("boot.fat")},
-		{Number: layout.BootB, Type: typeFAT, Size: boot, From: b.at("boot.fat")},
-		{Number: layout.SystemA, Type: typeLinux, Size: system, From: b.at("system.squashfs")},
-		{Number: layout.SystemB, Type: typeLinux, Size: system, From: b.at("system.squashfs")},
+	b.plan = disk.Plan{Signature: layout.Signature, GUID: b.Target.GUID, Partitions: []disk.Partition{
+		{Number: layout.Autoboot, Type: b.Target.FirstType, Size: int64(b.Target.FirstMiB) * mib, From: b.at("autoboot.fat")},
+		{Number: layout.BootA, Type: table.FAT, Size: boot, From: b.at("boot.fat")},
+		{Number: layout.BootB, Type: table.FAT, Size: boot, From: b.at("boot.fat")},
+		{Number: layout.SystemA, Type: table.Linux, Size: system, From: b.at("system.squashfs")},
+		{Number: layout.SystemB, Type: table.Linux, Size: system, From: b.at("system.squashfs")},
 		// The first start makes the file system; the zeros are what it knows by
 		// that there is none, also on a card that held another.
-		{Number: layout.Data, Type: typeLinux, Size: spec.DataMiB * mib, Blank: mib},
+		{Number: layout.Data, Type: table.Linux, Size: spec.DataMiB * mib, Blank: mib},
 	}}
+	for i, p := range b.plan.Partitions {
+		b.plan.Partitions[i].Name = layout.Names()[p.Number]
+	}
 	return disk.Write(b.plan, b.Out)
 }
 

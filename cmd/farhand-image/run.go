@@ -10,11 +10,13 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
+	"strings"
 	"time"
 
 	"farhand/image"
 	"farhand/image/check"
 	"farhand/image/spec"
+	"farhand/image/target"
 	"farhand/internal/version"
 )
 
@@ -35,10 +37,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	o := options{log: stderr}
 	flags := flag.NewFlagSet("farhand-image build", flag.ContinueOnError)
 	flags.SetOutput(stderr)
+	flags.StringVar(&o.target, "target", target.Names()[0], "what the image is `for`: "+strings.Join(target.Names(), ", "))
 	flags.StringVar(&o.spec, "spec", "", "a TOML `file` with packages, files, relay and sizes beyond the defaults")
 	flags.StringVar(&o.out, "out", "bin/image", "the `folder` for the image and what belongs to it")
 	flags.StringVar(&o.cache, "cache", os.Getenv("FARHAND_IMAGE_CACHE"), "the `folder` for packages between builds (default OUT/cache)")
-	flags.StringVar(&o.programs, "programs", "bin/linux-arm64", "the `folder` with farhandd and farhand-init for the board")
+	flags.StringVar(&o.programs, "programs", "", "the `folder` with farhandd and farhand-init for the target (default bin/linux-ARCHITECTURE)")
 	flags.StringVar(&o.from, "from", "", "the `URL` of the folder where people will get the image, for Raspberry Pi Imager's manifest (default: where it is built)")
 	flags.StringVar(&o.version, "version", version.String(), "the image's version")
 	flags.Int64Var(&o.epoch, "epoch", defaultEpoch(), "the time of every file, `seconds` since 1970 (default $SOURCE_DATE_EPOCH)")
@@ -86,17 +89,21 @@ func defaultEpoch() int64 {
 }
 
 type options struct {
-	spec, out, cache, programs, from, version string
-	epoch                                     int64
-	workers                                   int
-	keep                                      bool
-	log                                       io.Writer
+	target, spec, out, cache, programs, from, version string
+	epoch                                             int64
+	workers                                           int
+	keep                                              bool
+	log                                               io.Writer
 }
 
 func build(ctx context.Context, o options, stdout io.Writer) error {
 	start := time.Now()
 	if o.epoch <= 0 {
 		return errors.New("the build needs a time for its files that is the same each time: give --epoch or set SOURCE_DATE_EPOCH")
+	}
+	t, err := target.Find(o.target)
+	if err != nil {
+		return err
 	}
 	s, err := spec.Read(o.spec)
 	if err != nil {
@@ -108,21 +115,24 @@ func build(ctx context.Context, o options, stdout io.Writer) error {
 	if o.cache == "" {
 		o.cache = filepath.Join(o.out, "cache")
 	}
+	if o.programs == "" {
+		o.programs = filepath.Join("bin", "linux-"+t.Root.Architecture)
+	}
 	work := filepath.Join(o.out, "work")
 	if !o.keep {
 		defer os.RemoveAll(work)
 	}
 	options := image.Options{
-		Spec: s, Version: o.version, Epoch: time.Unix(o.epoch, 0).UTC(), Work: work, Cache: o.cache, Log: o.log,
+		Target: t, Spec: s, Version: o.version, Epoch: time.Unix(o.epoch, 0).UTC(), Work: work, Cache: o.cache, Log: o.log,
 		Daemon: filepath.Join(o.programs, "farhandd"), Init: filepath.Join(o.programs, "farhand-init"),
-		Out: filepath.Join(o.out, "farhand-"+o.version+"-arm64.img"), From: o.from,
+		Out: filepath.Join(o.out, "farhand-"+o.version+"-"+t.Suffix+".img"), From: o.from,
 	}
 	b, err := image.Build(ctx, options)
 	if err != nil {
 		return err
 	}
 	// What is wrong with it isn't packed.
-	if err := check.File(ctx, b.Path); err != nil {
+	if err := check.File(ctx, b.Path, t.Check); err != nil {
 		return fmt.Errorf("the image isn't fit for use:\n%w", err)
 	}
 	pack := time.Now()

@@ -14,14 +14,36 @@ import (
 // maxAutoboot is the documented limit of autoboot.txt, bytes.
 const maxAutoboot = 512
 
-// autoboot checks the first partition, both halves: what the mask ROM of a Pi 3
-// and the choice of the slot need is there, and nothing by which the firmware
-// would take it for a partition to boot from (field case 66).
-func (c *card) autoboot(context.Context) {
+// first checks the first partition: what its kind of machine needs, and that
+// nothing on it is one card's.
+func (c *card) first(context.Context) {
 	v := c.fat(layout.Autoboot, layout.AutobootLabel)
 	if v == nil {
 		return
 	}
+	c.kind.first(c, v)
+	files, err := v.ReadDir(".")
+	if err != nil {
+		c.fail("partition 1: %w", err)
+	}
+	for _, e := range files {
+		if name := strings.ToLower(e.Name); name == "rpi-preseed.toml" || name == "firstrun.sh" || strings.HasPrefix(name, "pair.") {
+			c.fail("partition 1 has %s, which belongs to one card", e.Name)
+		}
+	}
+	if text, err := v.ReadFile("farhand.toml"); err == nil {
+		for key := range settings(text) {
+			if strings.HasSuffix(key, " claim_key") || strings.HasSuffix(key, " rescue_passphrase") {
+				c.fail("farhand.toml says%s, which belongs to one card", strings.TrimPrefix(key, "all"))
+			}
+		}
+	}
+}
+
+// autoboot checks a Pi's, both halves: what the mask ROM of a Pi 3 and the choice
+// of the slot need is there, and nothing by which the firmware would take it for a
+// partition to boot from (field case 66).
+func (c *card) autoboot(v *fat.Volume) {
 	if e, err := v.Stat("bootcode.bin"); err != nil || e.Short != "BOOTCODE.BIN" || e.Size == 0 {
 		c.fail("partition 1 has no bootcode.bin, which a Pi 3 and a Zero 2 W read there")
 	}
@@ -44,19 +66,8 @@ func (c *card) autoboot(context.Context) {
 	}
 	for _, e := range files {
 		name := strings.ToLower(e.Name)
-		start, _ := path.Match("start*.elf", name)
-		switch {
-		case start || name == "config.txt":
+		if start, _ := path.Match("start*.elf", name); start || name == "config.txt" {
 			c.fail("partition 1 has %s: the firmware would boot from it", e.Name)
-		case name == "rpi-preseed.toml" || name == "firstrun.sh" || strings.HasPrefix(name, "pair."):
-			c.fail("partition 1 has %s, which belongs to one card", e.Name)
-		}
-	}
-	if text, err := v.ReadFile("farhand.toml"); err == nil {
-		for key := range settings(text) {
-			if strings.HasSuffix(key, " claim_key") || strings.HasSuffix(key, " rescue_passphrase") {
-				c.fail("farhand.toml says%s, which belongs to one card", strings.TrimPrefix(key, "all"))
-			}
 		}
 	}
 }
@@ -112,10 +123,12 @@ func boards() []board {
 
 // boot checks slot A's boot partition; B is the same.
 func (c *card) boot(context.Context) {
-	v := c.fat(layout.BootA, layout.BootLabel)
-	if v == nil {
-		return
+	if v := c.fat(layout.BootA, layout.BootLabel); v != nil {
+		c.kind.boot(c, v)
 	}
+}
+
+func (c *card) piBoot(v *fat.Volume) {
 	for _, name := range []string{"config.txt", "tryboot.txt", "cmdline.txt", "kernel8.img", "initrd.img"} {
 		c.file(v, name, "every board")
 	}

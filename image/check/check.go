@@ -22,25 +22,41 @@ const (
 	// MaxSlot is the most that a partition with a copy may have: so a decoder
 	// that may use 1 GiB has room for a dictionary that reaches the copy.
 	MaxSlot = 448 * mib
-	// gap is what lies between two logical partitions: the second's record.
-	gap = mib
 )
 
 // card is an image that is being checked.
 type card struct {
 	path  string
 	f     *os.File
+	kind  Kind
 	parts map[int]table.Partition
 	wrong []error
+}
+
+// Kind is what an image is for.
+type Kind struct {
+	guid bool // it has a GUID partition table
+	// types are those of the partitions, as an MBR has them.
+	types map[int]byte
+	// first and boot check the first partition and slot A's boot partition; B's is
+	// the same.
+	first, boot func(*card, *fat.Volume)
+}
+
+// Pi is Raspberry Pis.
+func Pi() Kind {
+	return Kind{first: (*card).autoboot, boot: (*card).piBoot, types: map[int]byte{
+		layout.Autoboot: table.FAT, layout.BootA: table.FAT, layout.BootB: table.FAT, 4: 0x0f,
+		layout.SystemA: table.Linux, layout.SystemB: table.Linux, layout.Data: table.Linux,
+	}}
 }
 
 func (c *card) fail(format string, args ...any) {
 	c.wrong = append(c.wrong, fmt.Errorf(format, args...))
 }
 
-// File checks the image of a card for Raspberry Pis. The error joins everything
-// that is wrong.
-func File(ctx context.Context, path string) error {
+// File checks the image of a card. The error joins everything that is wrong.
+func File(ctx context.Context, path string, kind Kind) error {
 	f, err := os.Open(path)
 	if err != nil {
 		return err
@@ -50,17 +66,20 @@ func File(ctx context.Context, path string) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	c := &card{path: path, f: f, parts: make(map[int]table.Partition)}
+	c := &card{path: path, f: f, kind: kind, parts: make(map[int]table.Partition)}
 	for _, p := range t.Partitions {
 		c.parts[p.Number] = p
 	}
 	if t.Signature != layout.Signature {
 		c.fail("the disk's signature is %#x, not %#x, by which the initramfs finds it", t.Signature, uint32(layout.Signature))
 	}
+	if t.GUID() != kind.guid {
+		c.fail("it has a GUID partition table: %t, which is wrong", t.GUID())
+	}
 	if c.places(); len(c.wrong) > 0 {
 		return errors.Join(c.wrong...)
 	}
-	for _, one := range []func(context.Context){c.slots, c.autoboot, c.boot, c.data, c.system, c.secrets} {
+	for _, one := range []func(context.Context){c.slots, c.first, c.boot, c.data, c.system, c.secrets} {
 		one(ctx)
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -71,17 +90,17 @@ func File(ctx context.Context, path string) error {
 
 // places checks that the partitions are what and where they must be.
 func (c *card) places() {
-	kinds := map[int]byte{
-		layout.Autoboot: 0x0c, layout.BootA: 0x0c, layout.BootB: 0x0c, 4: 0x0f,
-		layout.SystemA: 0x83, layout.SystemB: 0x83, layout.Data: 0x83,
+	gap := int64(mib) // between two logical partitions of an MBR: the second's record
+	if c.kind.guid {
+		gap = 0
 	}
-	for n, kind := range kinds {
+	for n, kind := range c.kind.types {
 		if p, ok := c.parts[n]; !ok || p.Type != kind {
 			c.fail("partition %d is of type %#x, not %#x", n, p.Type, kind)
 		}
 	}
-	if len(c.parts) != len(kinds) {
-		c.fail("there are %d partitions, not %d", len(c.parts), len(kinds))
+	if len(c.parts) != len(c.kind.types) {
+		c.fail("there are %d partitions, not %d", len(c.parts), len(c.kind.types))
 	}
 	for _, pair := range [][3]int64{{layout.BootA, layout.BootB, 0}, {layout.SystemA, layout.SystemB, gap}} {
 		a, b := c.parts[int(pair[0])], c.parts[int(pair[1])]

@@ -98,7 +98,7 @@ func plan(a, b, s string) disk.Plan {
 }
 
 func TestSound(t *testing.T) {
-	if err := File(t.Context(), build(t, first(), slot(), root())); err != nil {
+	if err := File(t.Context(), build(t, first(), slot(), root()), Pi()); err != nil {
 		t.Error(err)
 	}
 }
@@ -168,7 +168,7 @@ func TestRefused(t *testing.T) {
 			change(t, f, start(t, layout.Autoboot), 16*mib, first(), c.first)
 			change(t, f, start(t, layout.BootA), boot, slot(), c.slot)
 			change(t, f, start(t, layout.BootB), boot, slot(), c.slot)
-			if err := File(t.Context(), path); err == nil || !strings.Contains(strings.ToLower(err.Error()), strings.ToLower(c.want)) {
+			if err := File(t.Context(), path, Pi()); err == nil || !strings.Contains(strings.ToLower(err.Error()), strings.ToLower(c.want)) {
 				t.Errorf("it says %v, not %q", err, c.want)
 			}
 		})
@@ -248,10 +248,10 @@ func clone(t *testing.T, from, to string) {
 }
 
 func TestNoImage(t *testing.T) {
-	if err := File(t.Context(), filepath.Join(t.TempDir(), "none")); !errors.Is(err, fs.ErrNotExist) {
+	if err := File(t.Context(), filepath.Join(t.TempDir(), "none"), Pi()); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("an image that isn't there: %v", err)
 	}
-	if err := File(t.Context(), os.DevNull); err == nil {
+	if err := File(t.Context(), os.DevNull, Pi()); err == nil {
 		t.Error("an empty image is sound")
 	}
 }

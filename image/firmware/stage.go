@@ -1,6 +1,7 @@
-// Package firmware makes the files of the boot partition, which a Raspberry Pi's
-// firmware reads, and of the small partition before it, which says which of the
-// two boot partitions that is.
+// Package firmware makes the files of the boot partition, which a machine's
+// firmware or its boot loader reads, and of the small partition before it, which
+// says which of the two boot partitions that is: for Raspberry Pis, and for
+// machines with UEFI.
 package firmware
 
 import (
@@ -21,7 +22,7 @@ import (
 
 // Options say what there is.
 type Options struct {
-	Boot    string // vmlinuz, dtb/ and raspi-firmware/ of the packages
+	Boot    string // vmlinuz and what else there is of packages
 	Initrd  string
 	Out     string // gets boot/ and autoboot/
 	Version string
@@ -36,8 +37,8 @@ type Options struct {
 var files embed.FS
 
 // Stage writes Out/boot, the content of both boot partitions, and Out/autoboot,
-// that of the first partition. It needs dtc and fdtoverlay of Debian's
-// device-tree-compiler.
+// that of the first partition, for Raspberry Pis. Boot has dtb/ and
+// raspi-firmware/. It needs dtc and fdtoverlay of Debian's device-tree-compiler.
 func Stage(ctx context.Context, o Options) error {
 	boot, auto := filepath.Join(o.Out, "boot"), filepath.Join(o.Out, "autoboot")
 	over := filepath.Join(boot, "overlays")
@@ -68,11 +69,7 @@ func Stage(ctx context.Context, o Options) error {
 }
 
 func putTexts(boot, auto, version string) error {
-	text := func(name string) []byte {
-		b, _ := files.ReadFile("files/" + name) // a name that is missing makes an empty file, which the test sees
-		return b
-	}
-	buses := bytes.NewBuffer(text("autoboot/farhand.toml"))
+	buses := bytes.NewBuffer(append(text("farhand.toml"), "\n# [buses]\n"...))
 	for _, b := range hardware.Buses() {
 		fmt.Fprintf(buses, "# %-5s = %-5t  # %s\n", b.Name, b.Default, b.Doc)
 	}
@@ -84,7 +81,7 @@ func putTexts(boot, auto, version string) error {
 		filepath.Join(boot, "cmdline.txt"):        text("boot/cmdline.txt"),
 		filepath.Join(boot, hardware.IncludeFile): hardware.Include(hardware.Defaults()),
 		filepath.Join(auto, "autoboot.txt"):       text("autoboot/autoboot.txt"),
-		filepath.Join(auto, "README.TXT"):         bytes.Replace(text("autoboot/README.TXT"), []byte("VERSION"), []byte(version), 1),
+		filepath.Join(auto, "README.TXT"):         readme("autoboot", version),
 		filepath.Join(auto, "farhand.toml"):       buses.Bytes(),
 	} {
 		if err := os.WriteFile(name, content, 0o644); err != nil {
@@ -92,6 +89,17 @@ func putTexts(boot, auto, version string) error {
 		}
 	}
 	return nil
+}
+
+// text is one of the files; a name that is missing makes an empty one, which the
+// test sees.
+func text(name string) []byte {
+	b, _ := files.ReadFile("files/" + name)
+	return b
+}
+
+func readme(of, version string) []byte {
+	return bytes.Replace(text(of+"/README.TXT"), []byte("VERSION"), []byte(version), 1)
 }
 
 // putFirmware copies what starts the boards up to a Pi 4. A start*.elf and its

@@ -24,30 +24,25 @@ type Options struct {
 	Root   string // the unpacked root, with usr/lib/modules/Kernel
 	Kernel string // the kernel's release
 	Init   string // the program, static, for the image's architecture
-	Epoch  time.Time
+	// Modules are those by which a kind of machine reaches its disk, beyond those
+	// of every image.
+	Modules []string
+	Epoch   time.Time
 }
 
-// modules are what it takes to reach a card on a board or in an emulator, and to
-// mount what is on it. What they need comes with them; what a kernel has built
-// in or a trimmed tree lacks is passed over.
+// modules are what it takes to reach a disk that every kind of machine has or
+// that an emulator shows, and to mount what is on it. What they need comes with
+// them; what a kernel has built in or a trimmed tree lacks is passed over.
 func modules() []string {
 	return []string{
 		// what is on a card
 		"squashfs", "erofs", "ext4",
 		// the emulator's disk
 		"virtio_pci", "virtio_mmio", "virtio_blk",
-		// SD: Pi 3, Zero 2 W, Pi 4, Pi 5
-		"bcm2835_dma", "sdhci_iproc", "bcm2835", "sdhci_brcmstb", "sdhci_of_dwcmshc",
-		// what those hang on
-		"clk_raspberrypi", "gpio_raspberrypi_exp", "gpio_regulator", "fixed", "reset_raspberrypi", "pinctrl_bcm2835",
-		// USB disks
-		"phy_generic", "dwc2", "pcie_brcmstb", "xhci_pci", "xhci_plat_hcd", "usb_storage", "uas", "sd_mod",
-		// Pi 5: the chip that USB hangs on, and NVMe
-		"rp1_pci", "clk_rp1", "pinctrl_rp1", "nvme",
-		// the first random bytes
-		"bcm2835_rng", "iproc_rng200", "virtio_rng",
-		// hardware watchdogs, as early as can be
-		"bcm2835_wdt", "i6300esb",
+		// USB disks and NVMe
+		"xhci_pci", "xhci_plat_hcd", "usb_storage", "uas", "sd_mod", "nvme",
+		// the emulator's random bytes and its watchdog, as early as can be
+		"virtio_rng", "i6300esb",
 	}
 }
 
@@ -79,7 +74,7 @@ func Build(ctx context.Context, o Options, w io.Writer) error {
 		return err
 	}
 	var list strings.Builder
-	for _, file := range index.order(modules()) {
+	for _, file := range index.order(append(o.Modules[:len(o.Modules):len(o.Modules)], modules()...)) {
 		ko, err := readModule(ctx, filepath.Join(dir, file))
 		if err != nil {
 			return fmt.Errorf("%s: %w", file, err)

@@ -37,11 +37,10 @@ type Sizes struct {
 
 // Default sizes. A system has room to grow in updates.
 const (
-	BootMiB     = 96
-	SystemMiB   = 384
-	mostMiB     = 448 // so that a decoder's 1 GiB suffices for a dictionary that reaches the other slot
-	AutobootMiB = 32
-	DataMiB     = 64
+	BootMiB   = 96
+	SystemMiB = 384
+	mostMiB   = 448 // so that a decoder's 1 GiB suffices for a dictionary that reaches the other slot
+	DataMiB   = 64
 )
 
 var packageName = regexp.MustCompile(`^[a-z0-9][a-z0-9+.-]+$`)
