@@ -11,15 +11,15 @@ PROGRAMS := farhandd farhand farhand-relay
 # The lines that go test prints for packages without tests are noise.
 TESTFLAGS ?= -race -timeout 10m
 
-.PHONY: build build-arm64 run test lab lab-soak image image-repro boot-test test-compile chaos bench lint fuzz clean
+.PHONY: build build-arm64 build-amd64 run test lab lab-soak image image-repro boot-test test-compile chaos bench lint fuzz clean
 
 build: ## all programs for this machine, into bin/
 	@mkdir -p bin
 	CGO_ENABLED=0 $(GO) build -trimpath -tags $(TAGS) -ldflags '$(LDFLAGS)' -o bin/ $(PROGRAMS:%=./cmd/%)
 
-build-arm64: ## the same for linux/arm64, into bin/linux-arm64/
-	@mkdir -p bin/linux-arm64
-	CGO_ENABLED=0 GOOS=linux GOARCH=arm64 $(GO) build -trimpath -tags $(TAGS) -ldflags '$(LDFLAGS)' -o bin/linux-arm64/ $(PROGRAMS:%=./cmd/%)
+build-arm64 build-amd64: build-%: ## the same for linux/arm64, into bin/linux-arm64/, or amd64
+	@mkdir -p bin/linux-$*
+	CGO_ENABLED=0 GOOS=linux GOARCH=$* $(GO) build -trimpath -tags $(TAGS) -ldflags '$(LDFLAGS)' -o bin/linux-$*/ $(PROGRAMS:%=./cmd/%)
 
 run: build ## relay, daemon and a real session on this machine (ONCE=1: end after it)
 	@CGO_ENABLED=0 $(GO) build -trimpath -o bin/internal/ ./internal/tryout
@@ -40,11 +40,14 @@ lab-soak: ## a device is plugged in and out 1000 times while four sessions use i
 	@$(MAKE) --no-print-directory lab RUN=lab/soak LABFLAGS='-soak 1000 -limit 30m -suite-limit 29m $(LABFLAGS)'
 
 EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null)
-image: build-arm64 ## the flashable image, into bin/image/ (as root on Debian; SPEC=file.toml: more than the defaults)
+TARGET ?= pi
+ARCH = $(if $(filter amd64,$(TARGET)),amd64,arm64)
+image: ## the flashable image, into bin/image/ (as root on Debian; TARGET=pi, generic or amd64; SPEC=file.toml: more than the defaults)
+	@$(MAKE) --no-print-directory build-$(ARCH)
 	@mkdir -p bin/internal
-	@CGO_ENABLED=0 GOOS=linux GOARCH=arm64 $(GO) build -trimpath -ldflags '-s -w' -o bin/linux-arm64/farhand-init ./image/initramfs/init
+	@CGO_ENABLED=0 GOOS=linux GOARCH=$(ARCH) $(GO) build -trimpath -ldflags '-s -w' -o bin/linux-$(ARCH)/farhand-init ./image/initramfs/init
 	@CGO_ENABLED=0 $(GO) build -trimpath -tags $(TAGS) -ldflags '$(LDFLAGS)' -o bin/internal/ ./cmd/farhand-image
-	@exec bin/internal/farhand-image build -epoch $(EPOCH) $(if $(SPEC),-spec '$(SPEC)') $(IMAGEFLAGS)
+	@exec bin/internal/farhand-image build -epoch $(EPOCH) -target $(TARGET) $(if $(SPEC),-spec '$(SPEC)') $(IMAGEFLAGS)
 
 image-repro: ## the image twice, from the same packages: the same bytes
 	@for i in 1 2; do $(MAKE) --no-print-directory image IMAGEFLAGS='-out bin/repro/'$$i' -cache bin/image/cache -version repro $(IMAGEFLAGS)' || exit 1; done
