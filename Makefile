@@ -55,12 +55,14 @@ image-repro: ## the image twice, from the same packages: the same bytes
 	@cmp bin/repro/1/*.xz bin/repro/2/*.xz && echo 'the same image' && rm -r bin/repro
 
 # IMAGE names an image instead of the one that make image makes, ONLY lanes by a
-# pattern, BOOTFLAGS more (go run ./e2e/boot -h).
+# pattern (generic and amd64 are the lanes of those targets), BOOTFLAGS more (go
+# run ./e2e/boot -h).
+boot-test: TARGET = $(or $(filter generic amd64,$(ONLY)),pi)
 boot-test: build ## the image in emulated boards: pairing, use, power cuts, watchdogs (QUICK=1: what CI runs)
-	@[ -n "$(IMAGE)" ] || $(MAKE) --no-print-directory image
+	@[ -n "$(IMAGE)" ] || $(MAKE) --no-print-directory image TARGET=$(TARGET)
 	@mkdir -p bin/internal
 	@CGO_ENABLED=0 $(GO) build -trimpath -o bin/internal/boot-test ./e2e/boot
-	@exec bin/internal/boot-test $(if $(QUICK),-quick) $(if $(IMAGE),-image '$(IMAGE)') $(if $(ONLY),-only '$(ONLY)') $(BOOTFLAGS)
+	@exec bin/internal/boot-test -target $(TARGET) $(if $(QUICK),-quick) $(if $(IMAGE),-image '$(IMAGE)') $(if $(ONLY),-only '$(ONLY)') $(BOOTFLAGS)
 
 MINUTES ?= 4
 chaos: build ## links, relay and daemon go wrong for MINUTES while everything is in use (SEED repeats the steps)

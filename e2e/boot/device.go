@@ -24,7 +24,7 @@ import (
 
 // cardSize is that of a small card, in bytes. The emulated Pi 3B wants a power of
 // two, and is slow to write.
-func (d *device) cardSize() int64 { return [...]int64{4 << 30, 2 << 30}[d.kind] }
+func (d *device) cardSize() int64 { return [...]int64{4 << 30, 2 << 30, 4 << 30, 4 << 30}[d.kind] }
 
 // device is a board, its card, and what the relay calls it.
 type device struct {
@@ -46,7 +46,7 @@ func newDevice(ctx context.Context, l *lane) (*device, error) {
 		return nil, err
 	}
 	d := &device{lane: l, life: ctx, dir: dir, host: "bench-" + l.name}
-	d.board = &guest.Board{Kind: l.kind, Program: l.emulator, Serial: guest.NewSerial(), Dir: dir, Extra: guest.Network(l.kind), Paced: !l.alone}
+	d.board = &guest.Board{Kind: l.kind, Program: l.emulator, Firmware: l.firmware, Serial: guest.NewSerial(), Dir: dir, Extra: guest.Network(l.kind), Paced: !l.alone}
 	if l.console {
 		d.board.Console = l.out.writer(l.name)
 	}

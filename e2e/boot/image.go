@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"farhand/image/target"
 )
 
 // tools are the programs of this machine that the test runs, and the packages
@@ -53,7 +55,7 @@ func needed(ctx context.Context, log io.Writer) error {
 func (r *run) unpack(ctx context.Context) error {
 	if r.image == "" {
 		var err error
-		if r.image, err = newest("bin/image"); err != nil {
+		if r.image, err = newest("bin/image", r.target); err != nil {
 			return err
 		}
 	}
@@ -90,9 +92,13 @@ func (r *run) unpack(ctx context.Context) error {
 	return to.Close()
 }
 
-// newest is the image for arm64 that was written last.
-func newest(dir string) (string, error) {
-	all, err := filepath.Glob(filepath.Join(dir, "farhand-*arm64.img*"))
+// newest is the image for a target that was written last.
+func newest(dir, of string) (string, error) {
+	t, err := target.Find(of)
+	if err != nil {
+		return "", err
+	}
+	all, err := filepath.Glob(filepath.Join(dir, "farhand-*-"+t.Suffix+".img*"))
 	if err != nil {
 		return "", err
 	}

@@ -28,6 +28,8 @@ func allLanes() []*lane {
 		{name: "pi3", kind: guest.Pi3B, steps: pi3Steps, longest: 20 * time.Minute, full: true},
 		{name: "wifi", kind: guest.Virt, steps: wifiSteps, longest: 20 * time.Minute, full: true},
 		{name: "figures", kind: guest.Virt, steps: figureSteps, longest: 15 * time.Minute, full: true, alone: true},
+		{name: "generic", target: "generic", kind: guest.Generic, steps: uefiSteps, longest: 25 * time.Minute},
+		{name: "amd64", target: "amd64", kind: guest.PC, steps: uefiSteps, longest: 25 * time.Minute},
 	}
 }
 
@@ -225,6 +227,10 @@ func (d *device) slot(ctx context.Context, want string) error {
 		return err
 	}
 	root := strconv.Itoa(map[string]int{"a": layout.SystemA, "b": layout.SystemB}[want])
+	said := "bootloader"
+	if _, own := d.kind.UEFI(); own { // GRUB says it
+		said = "cmdline"
+	}
 	source := ""
 	for line := range strings.Lines(out) {
 		if f := strings.Fields(line); len(f) == 2 && strings.HasPrefix(f[0], "/dev/") {
@@ -232,7 +238,7 @@ func (d *device) slot(ctx context.Context, want string) error {
 		}
 	}
 	device, _, _ := strings.Cut(source, " ")
-	if !strings.Contains(out, "slot="+want+"\n") || !strings.Contains(out, "source=bootloader") || !strings.HasSuffix(device, root) || !strings.Contains(source, "ro,") {
+	if !strings.Contains(out, "slot="+want+"\n") || !strings.Contains(out, "source="+said+"\n") || !strings.HasSuffix(device, root) || !strings.Contains(source, "ro,") {
 		return fmt.Errorf("it should run from slot %s, but says\n%s", want, out)
 	}
 	return nil

@@ -24,6 +24,7 @@ import (
 
 // options are the command line.
 type options struct {
+	target                          string
 	image, bin, report, cache, only string
 	quick, console, keep, stay      bool
 	seed                            uint64
@@ -43,6 +44,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	var o options
+	flag.StringVar(&o.target, "target", pi, "what the image is `for`: pi, generic or amd64")
 	flag.StringVar(&o.image, "image", "", "the image `FILE`, .img or .img.xz (default: the newest in bin/image)")
 	flag.StringVar(&o.bin, "bin", "bin", "the `folder` with farhand and farhand-relay")
 	flag.StringVar(&o.report, "report", "bin/image/boot-test.json", "the `file` for the report; pictures go beside it")

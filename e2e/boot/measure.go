@@ -12,7 +12,7 @@ import (
 )
 
 // seconds that our units may add to a boot after basic.target, by kind.
-func (d *device) ownLimit() float64 { return [...]float64{6, 12}[d.kind] }
+func (d *device) ownLimit() float64 { return [...]float64{6, 12, 6, 6}[d.kind] }
 
 // times measures the boot that just ended, whose last part took until online.
 func (d *device) times(ctx context.Context, which string, online time.Duration) error {

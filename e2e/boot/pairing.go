@@ -57,7 +57,7 @@ func (p *pairing) pair(display bool) []step {
 
 // longestBoot is how long a board may take from power to a code or to the relay.
 func (d *device) longestBoot() time.Duration {
-	return [...]time.Duration{4 * time.Minute, 8 * time.Minute}[d.kind]
+	return [...]time.Duration{4 * time.Minute, 8 * time.Minute, 6 * time.Minute, 6 * time.Minute}[d.kind]
 }
 
 func (p *pairing) readCode(ctx context.Context) error {

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"farhand/image/target"
 )
 
 func TestReport(t *testing.T) {
@@ -100,28 +102,38 @@ func TestEqual(t *testing.T) {
 
 func TestNewest(t *testing.T) {
 	dir := t.TempDir()
-	if _, err := newest(dir); err == nil || !strings.Contains(err.Error(), "make image") {
+	if _, err := newest(dir, pi); err == nil || !strings.Contains(err.Error(), "make image") {
 		t.Errorf("without an image: %v", err)
 	}
-	for _, name := range []string{"farhand-1-arm64.img.xz", "farhand-1-arm64.img.xz.sha256", "farhand-1-arm64.img.bmap", "farhand-1-amd64.img"} {
+	for _, name := range []string{"farhand-1-arm64.img.xz", "farhand-1-arm64.img.xz.sha256", "farhand-1-arm64.img.bmap", "farhand-1-amd64.img", "farhand-1-generic.img"} {
 		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if f, err := newest(dir); err != nil || filepath.Base(f) != "farhand-1-arm64.img.xz" {
-		t.Errorf("the newest is %s, %v", f, err)
+	for target, want := range map[string]string{pi: "farhand-1-arm64.img.xz", "amd64": "farhand-1-amd64.img", "generic": "farhand-1-generic.img"} {
+		if f, err := newest(dir, target); err != nil || filepath.Base(f) != want {
+			t.Errorf("the newest for %s is %s, %v", target, f, err)
+		}
 	}
 }
 
 func TestLanes(t *testing.T) {
-	quick, err := chosen(&run{options: options{quick: true}})
+	quick, err := chosen(&run{options: options{quick: true, target: pi}})
 	if err != nil || len(quick) != 1 || quick[0].name != "code" {
 		t.Errorf("a quick run has %v, %v", quick, err)
 	}
-	if all, err := chosen(&run{}); err != nil || len(all) != len(allLanes()) {
-		t.Errorf("a full run has %d lanes, %v", len(all), err)
+	all := 0
+	for _, of := range target.Names() {
+		lanes, err := chosen(&run{options: options{target: of}})
+		if err != nil {
+			t.Errorf("%s: %v", of, err)
+		}
+		all += len(lanes)
 	}
-	if _, err := chosen(&run{options: options{only: "none"}}); err == nil {
+	if all != len(allLanes()) {
+		t.Errorf("full runs have %d lanes", all)
+	}
+	if _, err := chosen(&run{options: options{only: "none", target: pi}}); err == nil {
 		t.Error("a lane that doesn't exist runs")
 	}
 }

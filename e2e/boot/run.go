@@ -51,7 +51,7 @@ func bootTest(ctx context.Context, o options, out io.Writer) (_ bool, err error)
 		return false, err
 	}
 	defer func() { err = errors.Join(err, r.clean()) }()
-	if err := r.prepare(ctx); err != nil {
+	if err := r.prepare(ctx, lanes); err != nil {
 		return false, err
 	}
 	defer func() { err = errors.Join(err, r.bench.stop()) }()
@@ -74,7 +74,7 @@ func (r *run) clean() error {
 }
 
 // prepare has the emulator, the image and the relay.
-func (r *run) prepare(ctx context.Context) (err error) {
+func (r *run) prepare(ctx context.Context, lanes []*lane) (err error) {
 	if err := needed(ctx, r.out.writer("")); err != nil {
 		return err
 	}
@@ -89,8 +89,15 @@ func (r *run) prepare(ctx context.Context) (err error) {
 	if r.quick {
 		oldest = emulator.AnyVersion
 	}
-	if r.emulator, err = emulator.Locate(ctx, oldest, r.cache, r.out.writer("")); err != nil {
+	if r.emulator, err = emulator.Locate(ctx, r.machine(), oldest, r.cache, r.out.writer("")); err != nil {
 		return err
+	}
+	for _, l := range lanes {
+		if f, ok := l.kind.UEFI(); ok {
+			if l.firmware, err = f.Locate(ctx, r.cache, r.out.writer("")); err != nil {
+				return err
+			}
+		}
 	}
 	if err := r.unpack(ctx); err != nil {
 		return err
@@ -118,7 +125,7 @@ func (r *run) remember(ctx context.Context) error {
 		return err
 	}
 	r.pristine = make(map[string][]byte)
-	for _, name := range []string{"autoboot.txt", "bootcode.bin"} {
+	for _, name := range r.unchanging() {
 		if r.pristine[name], err = fs.ReadFile(files, name); err != nil {
 			return fmt.Errorf("the image's first partition: %w", err)
 		}
@@ -129,13 +136,16 @@ func (r *run) remember(ctx context.Context) error {
 // lane is a board and what is done with it.
 type lane struct {
 	*run
-	name    string
-	full    bool // not part of a quick run
-	alone   bool // begins when all others have ended, for the sake of its figures
-	kind    guest.Kind
-	steps   func(*device) []step
-	longest time.Duration // as in a step
-	chance  *rand.Rand
+	name   string
+	full   bool // not part of a quick run
+	alone  bool // begins when all others have ended, for the sake of its figures
+	kind   guest.Kind
+	target string // the image that it is for; empty: the Raspberry Pis'
+	// firmware is what its kind of board starts with, if that isn't emulated by us.
+	firmware emulator.Firmware
+	steps    func(*device) []step
+	longest  time.Duration // as in a step
+	chance   *rand.Rand
 }
 
 // step is one thing that is done. longest is how long it may take on two cores
@@ -153,14 +163,17 @@ func chosen(r *run) ([]*lane, error) {
 	}
 	var lanes []*lane
 	for i, l := range allLanes() {
-		if r.quick && l.full || !only.MatchString(l.name) {
+		if l.target == "" {
+			l.target = pi
+		}
+		if l.target != r.target || r.quick && l.full || !only.MatchString(l.name) {
 			continue
 		}
 		l.run, l.chance = r, rand.New(rand.NewPCG(r.seed, uint64(i)))
 		lanes = append(lanes, l)
 	}
 	if len(lanes) == 0 {
-		return nil, fmt.Errorf("no lane matches %q", r.only)
+		return nil, fmt.Errorf("no lane for the image %s matches %q", r.target, r.only)
 	}
 	return lanes, nil
 }

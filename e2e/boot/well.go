@@ -79,7 +79,7 @@ func (d *device) bootWell(ctx context.Context, get extract, dir string) error {
 	if _, err := tool(ctx, 0, "mcopy", "-s", "-n", "-Q", "-i", file, "::*", now); err != nil {
 		return err
 	}
-	for _, name := range []string{"autoboot.txt", "bootcode.bin"} {
+	for name := range d.pristine {
 		got, err := os.ReadFile(filepath.Join(now, name))
 		if err != nil {
 			return err

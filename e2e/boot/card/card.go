@@ -48,7 +48,7 @@ func (c *Card) Reread() (err error) {
 		return err
 	}
 	defer f.Close()
-	c.Partitions, err = table(f)
+	c.Partitions, err = partitions(f)
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.Path, err)
 	}
@@ -75,6 +75,22 @@ func (c *Card) Extract(ctx context.Context, number int, path string) error {
 		return fmt.Errorf("copying partition %d: %w", number, err)
 	}
 	return errors.Join(to.Truncate(p.Size), to.Close())
+}
+
+// Wipe makes a partition one of zeros.
+func (c *Card) Wipe(number int) error {
+	p, err := c.Partition(number)
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(c.Path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	// A hole is zeros.
+	err = unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, p.Offset, p.Size)
+	return errors.Join(err, f.Close())
 }
 
 // Partition is the one of that number.

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"farhand/e2e/boot/writelog"
+	"farhand/image/initramfs/table"
 	"farhand/internal/testenv"
 )
 
@@ -79,12 +80,12 @@ func TestTable(t *testing.T) {
 
 func TestTableRefused(t *testing.T) {
 	b := make([]byte, 2*mib)
-	if _, err := table(bytes.NewReader(b)); err == nil {
+	if _, err := partitions(bytes.NewReader(b)); err == nil {
 		t.Error("zeros are a table")
 	}
 	entry(b, 0, 0x0f, 8, 16)
-	entry(b[8*sector:], 1, 0x05, 0, 16) // the next record is the first
-	if _, err := table(bytes.NewReader(b)); err == nil {
+	entry(b[8*table.Sector:], 1, 0x05, 0, 16) // the next record is the first
+	if _, err := partitions(bytes.NewReader(b)); err == nil {
 		t.Error("a circle of records ends")
 	}
 	if _, err := Open(image(t), mib); err == nil {

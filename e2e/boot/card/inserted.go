@@ -128,7 +128,7 @@ func (i *Inserted) now(l *writelog.Log, writes []writelog.Write, number int) (Pa
 		return Partition{}, err
 	}
 	defer f.Close()
-	all, err := table(&patched{base: f, log: l, writes: writes})
+	all, err := partitions(&patched{base: f, log: l, writes: writes})
 	if err != nil {
 		return Partition{}, err
 	}

@@ -14,6 +14,7 @@ import (
 	"regexp"
 	"strconv"
 
+	"farhand/internal/apt"
 	"farhand/internal/qemu"
 )
 
@@ -34,23 +35,32 @@ const (
 	AnyVersion = 7
 )
 
+// Machine is QEMU's name of an architecture, and Debian's package that emulates it.
+type Machine struct{ Name, Package string }
+
+// Arm64 and AMD64 are the machines that images are for.
+func Arm64() Machine { return Machine{"aarch64", "qemu-system-arm"} }
+
+// AMD64 is a PC.
+func AMD64() Machine { return Machine{"x86_64", "qemu-system-x86"} }
+
 // Locate finds an emulator of at least that major version. What it has to fetch
 // goes to cache; progress to log.
-func Locate(ctx context.Context, oldest int, cache string, log io.Writer) (Program, error) {
-	path, err := qemu.Find("aarch64")
+func Locate(ctx context.Context, machine Machine, oldest int, cache string, log io.Writer) (Program, error) {
+	path, err := qemu.Find(machine.Name)
 	if err == nil {
 		p := Program{Path: path}
 		if ok, err := p.check(ctx, oldest); ok || err != nil {
 			return p, err
 		}
 	}
-	tree := filepath.Join(cache, "qemu")
+	tree := filepath.Join(cache, machine.Package)
 	if _, err := os.Stat(tree); errors.Is(err, os.ErrNotExist) {
-		if err := fetch(ctx, cache, tree, log); err != nil {
+		if err := fetch(ctx, machine.Package, (*apt.Apt).Resolve, cache, tree, log); err != nil {
 			return Program{}, fmt.Errorf("fetching QEMU %d or later: %w", oldest, err)
 		}
 	}
-	p := unpacked(tree)
+	p := unpacked(tree, machine)
 	if ok, err := p.check(ctx, oldest); err != nil {
 		return p, err
 	} else if !ok {

@@ -25,7 +25,7 @@ func TestLocate(t *testing.T) {
 	own, cache := t.TempDir(), t.TempDir()
 	t.Setenv("PATH", own)
 	fake(t, filepath.Join(own, "qemu-system-aarch64"), "7.2.22 (Debian 1:7.2)")
-	fetched := filepath.Join(cache, "qemu/usr/bin/qemu-system-aarch64")
+	fetched := filepath.Join(cache, "qemu-system-arm/usr/bin/qemu-system-aarch64")
 	fake(t, fetched, "10.0.2")
 	for _, c := range []struct {
 		oldest        int
@@ -34,17 +34,17 @@ func TestLocate(t *testing.T) {
 		{AnyVersion, filepath.Join(own, "qemu-system-aarch64"), "7.2.22"},
 		{Oldest, fetched, "10.0.2"},
 	} {
-		p, err := Locate(t.Context(), c.oldest, cache, io.Discard)
+		p, err := Locate(t.Context(), Arm64(), c.oldest, cache, io.Discard)
 		if err != nil || p.Path != c.path || p.Version != c.version {
 			t.Errorf("of %d or later there is %+v, %v", c.oldest, p, err)
 		}
 	}
 	fake(t, fetched, "8.1")
-	if _, err := Locate(t.Context(), Oldest, cache, io.Discard); err == nil || !strings.Contains(err.Error(), "remove") {
+	if _, err := Locate(t.Context(), Arm64(), Oldest, cache, io.Discard); err == nil || !strings.Contains(err.Error(), "remove") {
 		t.Errorf("an old one in the cache: %v", err)
 	}
 	fake(t, fetched, "of no number")
-	if _, err := Locate(t.Context(), Oldest, cache, io.Discard); err == nil {
+	if _, err := Locate(t.Context(), Arm64(), Oldest, cache, io.Discard); err == nil {
 		t.Error("a program without a version is taken")
 	}
 }
@@ -64,7 +64,7 @@ func TestUnpacked(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	p := unpacked(tree)
+	p := unpacked(tree, Arm64())
 	if p.Path != filepath.Join(tree, "usr"+linker) || len(p.Args) != 3 || p.Args[2] != filepath.Join(tree, "usr/bin/qemu-system-aarch64") {
 		t.Errorf("it is started as %s %q", p.Path, p.Args)
 	}

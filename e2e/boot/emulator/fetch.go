@@ -3,6 +3,7 @@ package emulator
 import (
 	"context"
 	"debug/elf"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -17,9 +18,39 @@ import (
 // suite is Debian's release that QEMU is taken from: it has version 10.
 const suite = "trixie"
 
-// fetch downloads QEMU with everything that it needs, the C library too, so that
-// it runs on whatever this machine is, and unpacks it into tree.
-func fetch(ctx context.Context, cache, tree string, log io.Writer) error {
+// Firmware is a UEFI firmware of QEMU's machines: the Debian package, and the
+// files in it, first below the root and, once located, where they are.
+type Firmware struct {
+	Package    string
+	Code, Vars string // the program, and its variables on a new machine
+}
+
+// Locate finds the firmware on this machine, or fetches it.
+func (f Firmware) Locate(ctx context.Context, cache string, log io.Writer) (Firmware, error) {
+	at := func(tree string) Firmware {
+		return Firmware{f.Package, filepath.Join(tree, f.Code), filepath.Join(tree, f.Vars)}
+	}
+	missing := func(f Firmware) error {
+		_, err := os.Stat(f.Code)
+		_, err2 := os.Stat(f.Vars)
+		return errors.Join(err, err2)
+	}
+	if own := at("/"); missing(own) == nil {
+		return own, nil
+	}
+	tree := filepath.Join(cache, f.Package)
+	if _, err := os.Stat(tree); errors.Is(err, os.ErrNotExist) {
+		if err := fetch(ctx, f.Package, (*apt.Apt).Candidates, cache, tree, log); err != nil {
+			return f, fmt.Errorf("fetching %s: %w", f.Package, err)
+		}
+	}
+	fetched := at(tree)
+	return fetched, missing(fetched)
+}
+
+// fetch downloads a package with what resolve says that it needs, the C library
+// too, so that it runs on whatever this machine is, and unpacks it into tree.
+func fetch(ctx context.Context, name string, resolve func(*apt.Apt, context.Context, ...string) ([]apt.Package, error), cache, tree string, log io.Writer) error {
 	if err := os.MkdirAll(cache, 0o755); err != nil {
 		return err
 	}
@@ -32,11 +63,11 @@ func fetch(ctx context.Context, cache, tree string, log io.Writer) error {
 	if err != nil {
 		return err
 	}
-	packages, err := a.Resolve(ctx, "qemu-system-arm")
+	packages, err := resolve(a, ctx, name)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(log, "fetching QEMU from Debian %s\n", suite)
+	fmt.Fprintf(log, "fetching %s from Debian %s\n", name, suite)
 	debs, next := filepath.Join(work, "debs"), filepath.Join(work, "tree")
 	if err := a.Download(ctx, debs, packages...); err != nil {
 		return err
@@ -64,8 +95,8 @@ func fetch(ctx context.Context, cache, tree string, log io.Writer) error {
 
 // unpacked is what Debian's packages become below a folder: a program that is
 // started by their own dynamic linker, with their own libraries.
-func unpacked(tree string) Program {
-	program := filepath.Join(tree, "usr/bin/qemu-system-aarch64")
+func unpacked(tree string, machine Machine) Program {
+	program := filepath.Join(tree, "usr/bin/qemu-system-"+machine.Name)
 	p := Program{Path: program, Data: []string{
 		"-L", filepath.Join(tree, "usr/share/qemu"), "-L", filepath.Join(tree, "usr/lib/ipxe/qemu"), "-L", filepath.Join(tree, "usr/share/seabios"),
 	}}

@@ -1,5 +1,6 @@
 // Package guest is an emulated board with a card in it: QEMU's machine virt or a
-// Raspberry Pi 3B, started with what the firmware would take from that card.
+// Raspberry Pi 3B, started with what the firmware would take from that card, or a
+// machine whose UEFI firmware takes it by itself.
 package guest
 
 import (
@@ -27,21 +28,25 @@ type Kind int
 const (
 	Virt Kind = iota
 	Pi3B
+	Generic // virt with UEFI firmware and an NVMe disk
+	PC      // q35 with the same, Secure Boot and a SATA disk
 )
 
-func (k Kind) String() string { return [...]string{"virt", "raspi3b"}[k] }
+func (k Kind) String() string { return [...]string{"virt", "raspi3b", "generic", "pc"}[k] }
 
 // memory of a board, in MiB: as much as the smallest that the image is for. The
 // Pi 3B can't have less than it has.
-func (k Kind) memory() int { return [...]int{512, 1024}[k] }
+func (k Kind) memory() int { return [...]int{512, 1024, 512, 512}[k] }
 
 // Board is a machine without power. It isn't safe for concurrent use.
 type Board struct {
 	Kind    Kind
 	Program emulator.Program
-	Serial  string // 16 hexadecimal digits, as of a Raspberry Pi's chip
-	Dir     string // for sockets and files: a short path
-	Console io.Writer
+	// Firmware is what starts a kind that has one of its own.
+	Firmware emulator.Firmware
+	Serial   string // 16 hexadecimal digits, as of a Raspberry Pi's chip
+	Dir      string // for sockets and files: a short path
+	Console  io.Writer
 	// Paced makes the machine's clock go by what its processors have done, not by
 	// this machine's clock: then a machine whose host has other work is slow and
 	// doesn't know it, where else each of its timeouts comes too soon.
@@ -57,7 +62,7 @@ var ports = []string{"serial0", "serial1"}
 
 // header is the port that people use: on a Pi 3 the mini UART is on the header,
 // and the other one speaks to the Bluetooth chip.
-func (k Kind) header() int { return [...]int{0, 1}[k] }
+func (k Kind) header() int { return [...]int{0, 1, 0, 0}[k] }
 
 // Power turns the board on with a card in it. It runs until the guest turns it
 // off or restarts it, or until Off or Cut.
@@ -74,9 +79,12 @@ func (b *Board) Power(ctx context.Context, c *card.Card, start firmware.Start) (
 }
 
 func (b *Board) power(ctx context.Context, c *card.Card, start firmware.Start, dir string) (*Machine, error) {
-	boot, err := b.firmware(ctx, c, start, dir)
-	if err != nil {
-		return nil, err
+	var boot firmware.Boot
+	if !b.Kind.uefi() {
+		var err error
+		if boot, err = b.firmware(ctx, c, start, dir); err != nil {
+			return nil, err
+		}
 	}
 	inserted, err := c.Insert(ctx, dir)
 	if err != nil {
@@ -128,6 +136,11 @@ func (b *Board) firmware(ctx context.Context, c *card.Card, start firmware.Start
 // arguments of QEMU. Every device is named: the machine has no other.
 func (b *Board) arguments(ctx context.Context, dir string, boot firmware.Boot, start firmware.Start) ([]string, error) {
 	args := append(b.machine(""), b.Program.Data...)
+	args = append(args, "-no-reboot", "-serial", "chardev:"+ports[0], "-serial", "chardev:"+ports[1])
+	if b.Kind.uefi() {
+		flash, err := b.flash()
+		return append(args, flash...), err
+	}
 	if boot.DTB == nil {
 		tree := filepath.Join(dir, "machine.dtb")
 		if err := b.dump(ctx, tree); err != nil {
@@ -157,8 +170,7 @@ func (b *Board) arguments(ctx context.Context, dir string, boot firmware.Boot, s
 	}
 	args = append(args,
 		"-kernel", filepath.Join(dir, "kernel"), "-initrd", filepath.Join(dir, "initrd"), "-dtb", filepath.Join(dir, "board.dtb"),
-		"-append", cmdline, "-no-reboot",
-		"-serial", "chardev:"+ports[0], "-serial", "chardev:"+ports[1],
+		"-append", cmdline,
 	)
 	return args, nil
 }
@@ -174,8 +186,12 @@ func (b *Board) machine(more string) []string {
 		accel = []string{"-accel", "tcg,thread=single", "-icount", "shift=" + strconv.Itoa(pace)}
 	}
 	args := append(accel, "-no-user-config", "-nodefaults", "-display", "none", "-m", strconv.Itoa(b.Kind.memory()))
-	if b.Kind == Pi3B {
+	switch b.Kind {
+	case Pi3B:
 		return append(args, "-M", "raspi3b"+more)
+	case PC:
+		// The firmware keeps its variables to itself by the processor's SMM.
+		return append(args, "-M", "q35,smm=on"+more, "-cpu", "max", "-smp", "2", "-global", "driver=cfi.pflash01,property=secure,value=on")
 	}
 	return append(args, "-M", "virt"+more, "-cpu", "cortex-a72", "-smp", "2")
 }
@@ -189,12 +205,13 @@ func (b *Board) dump(ctx context.Context, file string) error {
 	return b.Program.Run(ctx, b.machine(",dumpdtb="+file)...)
 }
 
-// drive wires the card: a Pi has a slot for it, virt a disk.
+// drive wires the card: a Pi has a slot for it, the others a disk.
 func (b *Board) drive(c *card.Inserted) []string {
 	if b.Kind == Pi3B {
 		return []string{"-drive", "if=sd," + c.Drive()}
 	}
-	return []string{"-drive", "if=none,id=card," + c.Drive(), "-device", "virtio-blk-pci,drive=card"}
+	device := map[Kind]string{Virt: "virtio-blk-pci", Generic: "nvme,serial=card", PC: "ide-hd"}[b.Kind]
+	return []string{"-drive", "if=none,id=card," + c.Drive(), "-device", device + ",drive=card"}
 }
 
 // NewSerial makes up the serial number of a chip.
@@ -214,7 +231,11 @@ func Network(kind Kind, ports ...string) []string {
 	if kind == Pi3B {
 		return []string{"-netdev", net, "-device", "usb-hub,port=1,id=hub", "-device", "usb-net,netdev=net,port=1.1"}
 	}
-	return []string{"-netdev", net, "-device", "virtio-net-pci,netdev=net,romfile="}
+	device := "virtio-net-pci"
+	if kind == PC {
+		device = "e1000e"
+	}
+	return []string{"-netdev", net, "-device", device + ",netdev=net,romfile="}
 }
 
 // HostAddress is this machine, as a guest sees it.

@@ -60,7 +60,7 @@ func TestTextIsBounded(t *testing.T) {
 // The board's arguments name the machine, and nothing that would ask the host
 // for more.
 func TestArguments(t *testing.T) {
-	for kind, want := range map[Kind]string{Virt: "virt -cpu cortex-a72 -smp 2", Pi3B: "-m 1024 -M raspi3b"} {
+	for kind, want := range map[Kind]string{Virt: "virt -cpu cortex-a72 -smp 2", Pi3B: "-m 1024 -M raspi3b", Generic: "virt -cpu cortex-a72", PC: "-M q35,smm=on"} {
 		b := Board{Kind: kind}
 		if got := strings.Join(b.machine(""), " "); !strings.Contains(got, want) || !strings.Contains(got, "-nodefaults") {
 			t.Errorf("%v is started by %s", kind, got)
