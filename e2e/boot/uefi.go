@@ -100,12 +100,12 @@ func (d *device) started(ctx context.Context) error {
 		return err
 	}
 	out, err := d.root(ctx, `ls -d /sys/firmware/efi; df -BM --output=size /data | tail -1; cat /proc/consoles
-od -An -tu1 -j4 /sys/firmware/efi/efivars/SecureBoot-* 2>/dev/null || { modprobe efivarfs; mount -t efivarfs none /sys/firmware/efi/efivars; od -An -tu1 -j4 /sys/firmware/efi/efivars/SecureBoot-*; } | sed 's/^/secure/'`)
+modprobe efivarfs; v=$(mktemp -d); mount -t efivarfs none $v; echo secure=$(od -An -tu1 -j4 $v/SecureBoot-*); umount $v`)
 	if err != nil {
 		return err
 	}
 	d.out.say(d.name, "it says: %s", strings.Join(strings.Fields(out), " "))
-	secure := strings.Contains(strings.ReplaceAll(out, " ", ""), "secure1")
+	secure := strings.HasSuffix(out, "secure=1")
 	if want := d.kind == guest.PC; secure != want {
 		return fmt.Errorf("Secure Boot is on: %t, should be: %t\n%s", secure, want, out)
 	}

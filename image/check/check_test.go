@@ -65,13 +65,18 @@ func root() tree {
 	}
 }
 
-// build makes the image of a card.
-func build(t *testing.T, first, slot, root tree) string {
+func needTools(t *testing.T) {
 	t.Helper()
 	for _, tool := range []string{"mkfs.vfat", "mcopy", "mksquashfs", "unsquashfs"} {
 		_, err := exec.LookPath(tool)
 		testenv.Need(t, tool, err == nil, "an image is made and read back")
 	}
+}
+
+// build makes the image of a card.
+func build(t *testing.T, first, slot, root tree) string {
+	t.Helper()
+	needTools(t)
 	dir := t.TempDir()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

@@ -60,13 +60,17 @@ func Build(ctx context.Context, o Options) (Result, error) {
 	if err := os.Mkdir(o.Tree, 0o755); err != nil {
 		return Result{}, err
 	}
+	asked := slices.DeleteFunc(slices.Clone(r.Packages), func(p apt.Package) bool { return !slices.Contains(o.Packages, p.Name) })
+	ours := slices.DeleteFunc(slices.Clone(r.Packages), func(p apt.Package) bool { return slices.Contains(o.Packages, p.Name) })
 	for _, step := range []struct {
 		what string
 		do   func() error
 	}{
-		{"unpacking", func() error { return unpackAll(ctx, o, r.Packages) }},
+		{"unpacking", func() error { return unpackAll(ctx, o, ours) }},
 		{"modules", func() error { return trimModules(ctx, o.Tree, r.Kernel, o.Machine.Modules) }},
 		{"firmware", func() error { return trimFirmware(o.Tree, o.Machine.Firmware) }},
+		// Whoever asks for a package wants all of it, firmware of other radios say.
+		{"packages asked for", func() error { return unpackAll(ctx, o, asked) }},
 		{"configuring", func() error { return configure(o.Tree, o) }},
 		{"the daemon", func() error { return copyFile(o.Daemon, filepath.Join(o.Tree, "usr/bin/farhandd"), 0o755) }},
 		{"extra files", func() error { return addFiles(o) }},

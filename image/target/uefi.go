@@ -1,6 +1,8 @@
 package target
 
 import (
+	"strings"
+
 	"farhand/image/check"
 	"farhand/image/firmware"
 	"farhand/image/initramfs/table"
@@ -23,8 +25,21 @@ func uefi(name, suffix, debian, arch, efi, cmdline string) Target {
 				"usr/lib/shim/shim" + efi + ".efi.signed":                         "shim.efi",
 				"usr/lib/grub/" + arch + "-efi-signed/grub" + efi + ".efi.signed": "grub.efi",
 			},
+			Firmware: realtek,
 		},
 	}
+}
+
+// realtek says whether a network chip of Realtek's loads a file: on mainboards, on
+// small boards, and in most Wi-Fi sticks. Other makers' firmware is large, and
+// comes by the packages of a spec.
+func realtek(name string) bool {
+	for _, folder := range []string{"rtl_nic/", "rtlwifi/", "rtw88/"} {
+		if strings.HasPrefix(name, folder) {
+			return true
+		}
+	}
+	return false
 }
 
 // generic is for machines with 64-bit Arm and UEFI: virtual ones, servers, and

@@ -191,7 +191,7 @@ func (b *Board) machine(more string) []string {
 		return append(args, "-M", "raspi3b"+more)
 	case PC:
 		// The firmware keeps its variables to itself by the processor's SMM.
-		return append(args, "-M", "q35,smm=on"+more, "-cpu", "max", "-smp", "2", "-global", "driver=cfi.pflash01,property=secure,value=on")
+		return append(args, "-M", "q35,smm=on"+more, "-cpu", "qemu64", "-smp", "2", "-global", "driver=cfi.pflash01,property=secure,value=on")
 	}
 	return append(args, "-M", "virt"+more, "-cpu", "cortex-a72", "-smp", "2")
 }
