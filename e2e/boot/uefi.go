@@ -105,7 +105,7 @@ modprobe efivarfs; v=$(mktemp -d); mount -t efivarfs none $v; echo secure=$(od -
 		return err
 	}
 	d.out.say(d.name, "it says: %s", strings.Join(strings.Fields(out), " "))
-	secure := strings.HasSuffix(out, "secure=1")
+	secure := strings.HasSuffix(strings.ReplaceAll(out, " ", ""), "secure=1")
 	if want := d.kind == guest.PC; secure != want {
 		return fmt.Errorf("Secure Boot is on: %t, should be: %t\n%s", secure, want, out)
 	}
