@@ -29,6 +29,9 @@ const (
 	DataLabel     = "fardata"
 	// NewDataLabel is what the data file system is called until it is complete.
 	NewDataLabel = "farnew"
+	// GivenDataLabel is what it is called in an image that brings one, until a
+	// machine has made it its own.
+	GivenDataLabel = "fargiven"
 )
 
 // Begun stands on the data partition, BegunBack bytes before its end, while the

@@ -26,6 +26,7 @@ const (
 	FarhandID  = 900
 	OperatorID = 901
 	WorkID     = 902
+	OllamaID   = 903
 )
 
 func users() []user {
@@ -33,6 +34,7 @@ func users() []user {
 		{name: "farhand", id: FarhandID, home: "/data/farhand", what: "Farhand daemon",
 			groups: []string{"work", "dialout", "plugdev", "lp", "input", "gpio", "i2c", "spi", "systemd-journal"}},
 		{name: "operator", id: OperatorID, group: "work", home: "/data/work", shell: "/bin/bash", what: "Farhand commands"},
+		{name: "ollama", id: OllamaID, home: "/data/ollama/home", what: "Local model"},
 		{name: "messagebus", id: 990, home: "/nonexistent", what: "System message bus"},
 		{name: "systemd-network", id: 991, home: "/", what: "systemd network management"},
 		{name: "systemd-resolve", id: 992, home: "/", what: "systemd resolver"},

@@ -48,13 +48,11 @@ type Options struct {
 	// there is no Type=notify-reload, and the units reload by a signal.
 	Version int
 	// Appliance adds what provisions the appliance and puts its state on the data
-	// partition. It includes Helper.
+	// partition, and the unit of a local model, which runs where /data/ollama has
+	// Ollama. It includes Helper.
 	Appliance bool
 	// Helper has commands run as operator.
 	Helper bool
-	// Ollama adds the unit of a local model, for a machine that has /usr/bin/ollama,
-	// a user ollama and its directory /data/ollama.
-	Ollama bool
 	// User is for a service of one user, which has neither of the above.
 	User bool
 }
@@ -74,9 +72,6 @@ func Files(o Options) ([]File, error) {
 		Daemon:          Daemon,
 		"farhand.slice": "farhand.slice",
 	}
-	if o.Ollama {
-		names[Ollama] = Ollama
-	}
 	if o.User {
 		names = map[string]string{Daemon: "farhandd-user.service"}
 		o.Helper, o.Appliance = false, false
@@ -88,7 +83,7 @@ func Files(o Options) ([]File, error) {
 		names[Daemon+".d/helper.conf"] = "farhandd-helper.conf"
 	}
 	if o.Appliance {
-		for _, name := range []string{Provision, ProvisionSocket, Provisiond} {
+		for _, name := range []string{Provision, ProvisionSocket, Provisiond, Ollama} {
 			names[name] = name
 		}
 		names[Daemon+".d/appliance.conf"] = "farhandd-appliance.conf"
@@ -118,10 +113,11 @@ func (o Options) Enabled() []string {
 	if o.Helper || o.Appliance {
 		all = append(all, ExecSocket, Exec)
 	}
-	if o.Ollama {
+	all = append(all, Daemon)
+	if o.Appliance {
 		all = append(all, Ollama)
 	}
-	return append(all, Daemon)
+	return all
 }
 
 // firstNotifyReload is the first systemd with Type=notify-reload (its NEWS).

@@ -19,7 +19,7 @@ var variants = []struct {
 }{
 	{"plain", Options{}},
 	{"helper", Options{Helper: true}},
-	{"appliance", Options{Appliance: true, Ollama: true}},
+	{"appliance", Options{Appliance: true}},
 	{"user", Options{User: true}},
 }
 
@@ -46,7 +46,7 @@ func tree(t *testing.T, o Options) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	list = append(list, File{Path: "usr/bin/farhandd", Content: "#!/bin/sh\n"}, File{Path: "bin/kill", Content: "#!/bin/sh\n"}, File{Path: "usr/bin/ollama", Content: "#!/bin/sh\n"})
+	list = append(list, File{Path: "usr/bin/farhandd", Content: "#!/bin/sh\n"}, File{Path: "bin/kill", Content: "#!/bin/sh\n"}, File{Path: "data/ollama/current/bin/ollama", Content: "#!/bin/sh\n"})
 	for _, f := range list {
 		name := filepath.Join(root, f.Path)
 		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
@@ -208,7 +208,7 @@ func TestCommandsDieFirst(t *testing.T) {
 		}
 		return n
 	}
-	model := unit(t, Options{Appliance: true, Ollama: true}, Ollama)
+	model := unit(t, Options{Appliance: true}, Ollama)
 	if of(commands) < 500 || of(model) <= 0 || of(model) >= of(commands) || of(daemon) > -900 {
 		t.Errorf("OOMScoreAdjust: commands %d, Ollama %d, daemon %d", of(commands), of(model), of(daemon))
 	}

@@ -63,14 +63,18 @@ func writable() error {
 }
 
 // prepare makes the file system where there was never one, or where one was
-// begun, and repairs it otherwise. It never makes one over anything else.
+// begun, and repairs it otherwise. It never makes one over anything else. One that
+// came with the image becomes this machine's own.
 func prepare(device string) error {
 	fresh, err := isFresh(device)
 	if err != nil {
 		return err
 	}
 	if !fresh {
-		return repair(device)
+		if err := repair(device); err != nil {
+			return err
+		}
+		return adopt(device)
 	}
 	start := time.Now()
 	// What was begun is known by its mark, and once it has a superblock by its
@@ -93,6 +97,20 @@ func prepare(device string) error {
 	}
 	say("made the data file system in %.1f s", time.Since(start).Seconds())
 	return nil
+}
+
+// adopt gives a file system that came with the image a UUID of its own. The label
+// comes last: it says that the rest was done. e2fsck has just gone through it, so
+// tune2fs asks for no other check.
+func adopt(device string) error {
+	b, err := beginning(device)
+	if err != nil || labelled(b) != layout.GivenDataLabel {
+		return err
+	}
+	if err := run("/usr/sbin/tune2fs", "-U", "random", device); err != nil {
+		return fmt.Errorf("making the data file system this machine's: %w", err)
+	}
+	return name(device)
 }
 
 // makeData makes the file system. Nothing is discarded: on some cards that takes
@@ -156,28 +174,40 @@ const (
 // isFresh says whether a device holds nothing yet: zeros, as the image has
 // them, or a file system that was begun.
 func isFresh(device string) (bool, error) {
-	f, err := os.Open(device)
-	if err != nil {
+	b, err := beginning(device)
+	switch label := labelled(b); {
+	case err != nil:
 		return false, err
-	}
-	defer f.Close()
-	b := make([]byte, lookAt)
-	if _, err := io.ReadFull(f, b); err != nil {
-		return false, fmt.Errorf("reading %s: %w", device, err)
-	}
-	if b[magicAt] == 0x53 && b[magicAt+1] == 0xef {
-		return isNew(b), nil
-	}
-	if len(bytes.Trim(b, "\x00")) == 0 {
+	case label != "":
+		return label == layout.NewDataLabel, nil
+	case len(bytes.Trim(b, "\x00")) == 0:
 		return true, nil
 	}
 	return isBegun(device)
 }
 
-// isNew says whether a file system that begins with b isn't complete.
-func isNew(b []byte) bool {
+// beginning is as much of a device as tells what is on it.
+func beginning(device string) ([]byte, error) {
+	f, err := os.Open(device)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b := make([]byte, lookAt)
+	if _, err := io.ReadFull(f, b); err != nil {
+		return nil, fmt.Errorf("reading %s: %w", device, err)
+	}
+	return b, nil
+}
+
+// labelled is the label of the ext4 file system that begins with b; empty if
+// there is none.
+func labelled(b []byte) string {
+	if len(b) < lookAt || b[magicAt] != 0x53 || b[magicAt+1] != 0xef {
+		return ""
+	}
 	label, _, _ := bytes.Cut(b[labelAt:labelAt+16], []byte{0})
-	return string(label) == layout.NewDataLabel
+	return string(label)
 }
 
 // repair lets e2fsck do what it does without asking, and if that isn't enough,
