@@ -19,6 +19,7 @@ import (
 	"farhand/image/initramfs"
 	"farhand/image/initramfs/table"
 	"farhand/image/layout"
+	"farhand/image/payload"
 	"farhand/image/root"
 	"farhand/image/spec"
 	"farhand/image/target"
@@ -54,6 +55,10 @@ const (
 	bootVolume     = 0xfa440002
 )
 
+// dataUUID is that of the data file system of an image that brings one; on a
+// machine it gets another.
+const dataUUID = "fa44a17d-0000-4000-8000-0000000000da"
+
 const mib = 1 << 20
 
 // Build builds an image. It must run as root.
@@ -74,7 +79,7 @@ func Build(ctx context.Context, o Options) (Built, error) {
 		what string
 		do   func(context.Context) error
 	}{
-		{"root", b.makeRoot}, {"initramfs", b.makeInitramfs}, {"boot partition", b.makeBoot}, {"system partition", b.makeSystem}, {"card", b.makeCard},
+		{"root", b.makeRoot}, {"initramfs", b.makeInitramfs}, {"boot partition", b.makeBoot}, {"system partition", b.makeSystem}, {"data partition", b.makeData}, {"card", b.makeCard},
 	} {
 		start := time.Now()
 		if err := step.do(ctx); err != nil {
@@ -88,6 +93,7 @@ func Build(ctx context.Context, o Options) (Built, error) {
 type builder struct {
 	Options
 	root root.Result
+	data disk.Partition
 	plan disk.Plan
 }
 
@@ -126,6 +132,35 @@ func (b *builder) makeSystem(ctx context.Context) error {
 	return disk.MakeSquashFS(ctx, b.at("tree"), b.Epoch, b.at("system.squashfs"))
 }
 
+// makeData makes what the data partition brings, if it brings anything.
+func (b *builder) makeData(ctx context.Context) error {
+	size := int64(b.Spec.Sizes.Data) * mib
+	b.data = disk.Partition{Number: layout.Data, Type: table.Linux, Size: max(size, spec.DataMiB*mib)}
+	if b.Spec.Ollama.Tarball == "" {
+		// The first start makes the file system; the zeros are what it knows by that
+		// there is none, also on a card that held another.
+		b.data.Blank = mib
+		return nil
+	}
+	tree := b.at("data")
+	if err := os.Mkdir(tree, 0o755); err != nil {
+		return err
+	}
+	if err := payload.Ollama(ctx, b.Spec.Ollama, tree, b.Epoch); err != nil {
+		return err
+	}
+	if size == 0 {
+		used, err := payload.Size(tree)
+		if err != nil {
+			return err
+		}
+		// What a file system takes for itself, with room for a first start.
+		b.data.Size = (used + used/10 + 2*spec.DataMiB*mib) / mib * mib
+	}
+	b.data.From = b.at("data.ext4")
+	return disk.MakeExt4(ctx, disk.Ext4{Label: layout.GivenDataLabel, UUID: dataUUID, Size: b.data.Size, Tree: tree, Epoch: b.Epoch}, b.data.From)
+}
+
 func (b *builder) makeCard(context.Context) error {
 	boot, system := int64(b.Spec.Sizes.Boot)*mib, int64(b.Spec.Sizes.System)*mib
 	b.plan = disk.Plan{Signature: layout.Signature, GUID: b.Target.GUID, Partitions: []disk.Partition{
@@ -134,9 +169,7 @@ func (b *builder) makeCard(context.Context) error {
 		{Number: layout.BootB, Type: table.FAT, Size: boot, From: b.at("boot.fat")},
 		{Number: layout.SystemA, Type: table.Linux, Size: system, From: b.at("system.squashfs")},
 		{Number: layout.SystemB, Type: table.Linux, Size: system, From: b.at("system.squashfs")},
-		// The first start makes the file system; the zeros are what it knows by
-		// that there is none, also on a card that held another.
-		{Number: layout.Data, Type: table.Linux, Size: spec.DataMiB * mib, Blank: mib},
+		b.data,
 	}}
 	for i, p := range b.plan.Partitions {
 		b.plan.Partitions[i].Name = layout.Names()[p.Number]
@@ -149,7 +182,7 @@ func (b *builder) makeCard(context.Context) error {
 func tools() [][2]string {
 	return [][2]string{
 		{"dpkg-deb", "dpkg"}, {"apt-get", "apt"}, {"xz", "xz-utils"}, {"depmod", "kmod"}, {"mksquashfs", "squashfs-tools"},
-		{"mkfs.vfat", "dosfstools"}, {"mcopy", "mtools"}, {"dtc", "device-tree-compiler"},
+		{"mkfs.vfat", "dosfstools"}, {"mcopy", "mtools"}, {"dtc", "device-tree-compiler"}, {"mke2fs", "e2fsprogs"},
 	}
 }
 

@@ -145,7 +145,7 @@ func TestRefused(t *testing.T) {
 		"another signature": {want: "signature", edit: func(t *testing.T, f *os.File) { put(t, f, []byte{1, 2, 3, 4}, 440) }},
 		"a type":            {want: "of type", edit: func(t *testing.T, f *os.File) { put(t, f, []byte{0x83}, 446+16+4) }},
 		"not adjacent":      {want: "next to each other", edit: func(t *testing.T, f *os.File) { put(t, f, []byte{0xff}, 446+16+8) }},
-		"old data":          {want: "1 MiB of zeros", edit: func(t *testing.T, f *os.File) { put(t, f, []byte{1}, start(t, layout.Data)+1080) }},
+		"old data":          {want: "neither with 1 MiB of zeros", edit: func(t *testing.T, f *os.File) { put(t, f, []byte{1}, start(t, layout.Data)+1080) }},
 		"no SquashFS": {want: "SquashFS", edit: func(t *testing.T, f *os.File) {
 			put(t, f, []byte("x"), start(t, layout.SystemA))
 			put(t, f, []byte("x"), start(t, layout.SystemB))

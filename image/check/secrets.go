@@ -27,7 +27,7 @@ const longest = 128
 
 // secrets reads the partitions through.
 func (c *card) secrets(ctx context.Context) {
-	for _, n := range []int{layout.Autoboot, layout.BootA, layout.SystemA} {
+	for _, n := range []int{layout.Autoboot, layout.BootA, layout.SystemA, layout.Data} {
 		p := c.part(n)
 		b := make([]byte, mib+longest)
 		for at := int64(0); at < p.Size() && ctx.Err() == nil; at += mib {

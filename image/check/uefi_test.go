@@ -3,6 +3,7 @@ package check
 import (
 	"encoding/binary"
 	"maps"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"farhand/image/disk"
 	"farhand/image/initramfs/table"
 	"farhand/image/layout"
+	"farhand/internal/testenv"
 	"farhand/provision/grubenv"
 )
 
@@ -60,6 +62,28 @@ func buildUEFI(t *testing.T, first, slot tree, plan func(*disk.Plan)) string {
 		}
 	}
 	return card
+}
+
+// What an image brings on its data partition is looked through, too.
+func TestGivenData(t *testing.T) {
+	_, err := exec.LookPath("mke2fs")
+	testenv.Need(t, "e2fsprogs", err == nil, "no mke2fs")
+	for content, want := range map[string]string{"x": "", "fh_ck_" + strings.Repeat("aZ0_", 12): "token or claim key"} {
+		data := filepath.Join(t.TempDir(), "data")
+		err := disk.MakeExt4(t.Context(), disk.Ext4{
+			Label: layout.GivenDataLabel, UUID: "fa44a17d-0000-4000-8000-0000000000da", Size: 8 * mib, Tree: tree{"ollama/x": content}.write(t, t.TempDir()), Epoch: epoch,
+		}, data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		image := buildUEFI(t, firstUEFI(), slotUEFI(), func(p *disk.Plan) {
+			last := &p.Partitions[len(p.Partitions)-1]
+			last.Size, last.From, last.Blank = 8*mib, data, 0
+		})
+		if err := File(t.Context(), image, UEFI("x64")); want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("with %.8q it says %v", content, err)
+		}
+	}
 }
 
 func TestUEFI(t *testing.T) {

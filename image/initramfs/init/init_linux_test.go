@@ -143,6 +143,23 @@ func TestPrepare(t *testing.T) {
 	if uuid() != made {
 		t.Error("a damaged one is replaced")
 	}
+	// One that came with the image becomes this machine's, with what is in it; after
+	// a power cut it is finished.
+	if out, err := exec.CommandContext(t.Context(), "/usr/sbin/mke2fs", "-q", "-F", "-t", "ext4", "-b", "4096", "-O", "metadata_csum_seed", "-L", "fargiven", "-d", ".", device).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	for range 2 {
+		made = uuid()
+		if err := prepare(device); err != nil || uuid() == made || labelled(head()) != "fardata" {
+			t.Errorf("one that came with the image is called %q, %v", labelled(head()), err)
+		}
+		if out, err := exec.CommandContext(t.Context(), "/usr/sbin/debugfs", "-R", "stat doc.go", device).CombinedOutput(); err != nil || !bytes.Contains(out, []byte("Type: regular")) {
+			t.Errorf("what was in it is gone: %v: %s", err, out)
+		}
+		if err := run("/usr/sbin/tune2fs", "-L", "fargiven", device); err != nil {
+			t.Fatal(err)
+		}
+	}
 	// Something else altogether.
 	blank()
 	other := bytes.Repeat([]byte("somebody's "), 9000)

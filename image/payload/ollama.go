@@ -1,0 +1,221 @@
+// Package payload is what an image brings on its data partition, where a card has
+// room that the read-only root doesn't: Ollama, out of its maker's archive for
+// Linux.
+//
+// It lies where ollama.service looks and where a later one is put beside it:
+// ollama/versions/ID holds an archive's bin and lib, ID being the beginning of the
+// archive's SHA-256, and the link ollama/current leads to the one that runs.
+package payload
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+	"golang.org/x/sys/unix"
+
+	"farhand/image/spec"
+)
+
+const (
+	// most bounds what an archive unpacks to, bytes: one with all of its libraries
+	// for graphics cards has about 5 GB.
+	most = 8 << 30
+	// mostFiles bounds how many files it has.
+	mostFiles = 10_000
+)
+
+// left says which libraries are left out: those for graphics cards that no such
+// machine has, which make up most of an archive.
+func left(name string) bool {
+	dir, ok := strings.CutPrefix(name, "lib/ollama/")
+	if !ok {
+		return false
+	}
+	for _, kind := range []string{"cuda", "rocm", "mlx", "vulkan"} {
+		if strings.HasPrefix(dir, kind) {
+			return true
+		}
+	}
+	return false
+}
+
+// Ollama unpacks an archive, whose checksum is looked at first, below tree: a
+// data partition's. It gives every file the same time.
+func Ollama(ctx context.Context, o spec.Ollama, tree string, epoch time.Time) error {
+	f, err := os.Open(o.Tarball)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := verify(ctx, f, o.SHA256); err != nil {
+		return fmt.Errorf("%s: %w", o.Tarball, err)
+	}
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	id := o.SHA256[:12]
+	to := filepath.Join(tree, "ollama/versions", id)
+	if err := os.MkdirAll(to, 0o755); err != nil {
+		return err
+	}
+	if err := unpack(ctx, f, to); err != nil {
+		return fmt.Errorf("%s: %w", o.Tarball, err)
+	}
+	if info, err := os.Stat(filepath.Join(to, "bin/ollama")); err != nil || info.Mode().Perm()&0o111 == 0 {
+		return fmt.Errorf("%s: it has no program bin/ollama: is it Ollama's archive for Linux?", o.Tarball)
+	}
+	if err := os.Symlink("versions/"+id, filepath.Join(tree, "ollama/current")); err != nil {
+		return err
+	}
+	return settle(tree, epoch)
+}
+
+func verify(ctx context.Context, f io.Reader, want string) error {
+	h := sha256.New()
+	if _, err := io.Copy(h, reader{ctx, f}); err != nil {
+		return err
+	}
+	if got := hex.EncodeToString(h.Sum(nil)); got != want {
+		return fmt.Errorf("its SHA-256 is %s, the spec says %s", got, want)
+	}
+	return nil
+}
+
+// reader ends with its context.
+type reader struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (r reader) Read(b []byte) (int, error) {
+	if err := r.ctx.Err(); err != nil {
+		return 0, context.Cause(r.ctx)
+	}
+	return r.r.Read(b)
+}
+
+// open reads an archive, which its maker compresses by gzip or, of late, by
+// Zstandard.
+func open(f io.ReadSeeker) (io.ReadCloser, error) {
+	var magic [4]byte
+	if _, err := io.ReadFull(f, magic[:]); err != nil {
+		return nil, err
+	}
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return nil, err
+	}
+	switch {
+	case magic[0] == 0x1f && magic[1] == 0x8b:
+		return gzip.NewReader(f)
+	case magic == [4]byte{0x28, 0xb5, 0x2f, 0xfd}:
+		z, err := zstd.NewReader(f, zstd.WithDecoderMaxMemory(256<<20))
+		if err != nil {
+			return nil, err
+		}
+		return z.IOReadCloser(), nil
+	}
+	return nil, errors.New("it is no .tgz and no .tar.zst")
+}
+
+// unpack makes an archive's files below a folder, which nothing of it leaves.
+func unpack(ctx context.Context, f io.ReadSeeker, to string) error {
+	z, err := open(f)
+	if err != nil {
+		return err
+	}
+	defer z.Close()
+	root, err := os.OpenRoot(to)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	archive := tar.NewReader(reader{ctx, z})
+	var size int64
+	for n := 0; ; n++ {
+		h, err := archive.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		name := strings.TrimPrefix(path.Clean("/"+h.Name), "/")
+		if name == "" || left(name) {
+			continue
+		}
+		if size += h.Size; size > most || n > mostFiles {
+			return errors.New("it is larger than any archive of Ollama's")
+		}
+		if err := place(root, archive, h, name); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+}
+
+func place(root *os.Root, r io.Reader, h *tar.Header, name string) error {
+	if err := root.MkdirAll(path.Dir(name), 0o755); err != nil {
+		return err
+	}
+	switch h.Typeflag {
+	case tar.TypeDir:
+		return root.MkdirAll(name, 0o755)
+	case tar.TypeReg:
+		mode := os.FileMode(0o644)
+		if h.Mode&0o111 != 0 {
+			mode = 0o755
+		}
+		f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(f, r)
+		return errors.Join(err, f.Chmod(mode), f.Close())
+	case tar.TypeSymlink:
+		if path.IsAbs(h.Linkname) {
+			return fmt.Errorf("it is a link to %s, which is elsewhere on a machine", h.Linkname)
+		}
+		return root.Symlink(h.Linkname, name)
+	case tar.TypeLink:
+		return root.Link(strings.TrimPrefix(path.Clean("/"+h.Linkname), "/"), name)
+	}
+	return fmt.Errorf("it is of type %q", h.Typeflag)
+}
+
+// Size is how much room a tree's files take in blocks of 4 KiB, bytes.
+func Size(tree string) (n int64, err error) {
+	const block = 4096
+	err = filepath.WalkDir(tree, func(_ string, d os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		n += (info.Size()/block + 1) * block
+		return nil
+	})
+	return n, err
+}
+
+// settle gives every file the same times.
+func settle(tree string, epoch time.Time) error {
+	times := []unix.Timespec{unix.NsecToTimespec(epoch.UnixNano()), unix.NsecToTimespec(epoch.UnixNano())}
+	return filepath.WalkDir(tree, func(name string, _ os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		return unix.UtimesNanoAt(unix.AT_FDCWD, name, times, unix.AT_SYMLINK_NOFOLLOW)
+	})
+}
