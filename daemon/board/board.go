@@ -79,7 +79,7 @@ func (p Power) words() []string {
 // Boot is how the board started.
 type Boot struct {
 	Slot       string // a or b; empty where there are none
-	SlotSource string // bootloader, or default where that didn't say
+	SlotSource string // bootloader; cmdline, GRUB's of a machine with UEFI; or default where none said
 	// Partition, Tryboot, Capabilities and BuildTimestamp are what the
 	// bootloader left in the device tree; nil for what it doesn't say.
 	Partition      *uint32
@@ -132,6 +132,8 @@ func (b Boot) Updatable() (ok bool, why string) {
 	switch {
 	case b.Slot == "":
 		return false, "this system has no second slot"
+	case b.SlotSource == "cmdline": // GRUB comes with the image, and tries either slot
+		return true, ""
 	case b.SlotSource != "bootloader":
 		return false, "the bootloader doesn't say from which slot it started; update it with rpi-eeprom-update on Raspberry Pi OS"
 	case b.OnCard:

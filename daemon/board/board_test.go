@@ -54,6 +54,7 @@ func TestUpdatable(t *testing.T) {
 		{"malformed", append(pi("bcm2712"), slotFile, slot, dir+"build-timestamp", "12"), false, "doesn't tell its age"},
 		{"firmware on the card", append(pi("bcm2837"), slotFile, slot), true, ""},
 		{"slot not told", append(pi("bcm2711"), slotFile, "slot=a\nsource=default\n", dir+"build-timestamp", day(2025, 1, 1)), false, "from which slot"},
+		{"GRUB", []string{slotFile, "slot=b\nsource=cmdline\n"}, true, ""},
 		{"an ordinary system", pi("bcm2711"), false, "no second slot"},
 	} {
 		boot := fixture(t, c.files...).Boot()
