@@ -58,3 +58,20 @@ mode = "0755"
 		}
 	}
 }
+
+// The example of the documentation has every key.
+func TestDocumented(t *testing.T) {
+	doc, err := os.ReadFile("../../docs/image.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(doc), "```toml\n")
+	example, _, _ := strings.Cut(rest, "```")
+	got, err := read(t, strings.ReplaceAll(example, "\"…\"", `"`+strings.Repeat("0", 64)+`"`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got.Packages) == 0 || len(got.Files) == 0 || got.Relay == "" || got.Ollama.Tarball == "" || got.Sizes != (Sizes{Boot: BootMiB, System: SystemMiB}) {
+		t.Errorf("%+v", got)
+	}
+}
