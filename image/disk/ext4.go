@@ -3,8 +3,10 @@ package disk
 import (
 	"context"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"time"
 )
@@ -28,10 +30,39 @@ func MakeExt4(ctx context.Context, x Ext4, path string) error {
 		// The checksums hang on a seed of their own, so that another UUID is a matter of
 		// one block.
 		"-O", "metadata_csum_seed", "-E", "root_owner=0:0,hash_seed="+x.UUID, "-d", x.Tree, path, fmt.Sprintf("%dk", x.Size>>10))
+	if err := x.run(cmd); err != nil {
+		return err
+	}
+	// It keeps when each file of the tree was changed last, which nobody can set.
+	var changes strings.Builder
+	err := filepath.WalkDir(x.Tree, func(name string, _ fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(x.Tree, name)
+		if err != nil {
+			return err
+		}
+		if strings.ContainsAny(rel, "\"\n") {
+			return fmt.Errorf("a file can't be called %q", rel)
+		}
+		fmt.Fprintf(&changes, "set_inode_field \"/%s\" ctime @%d\n", rel, x.Epoch.Unix())
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	cmd = exec.CommandContext(ctx, "debugfs", "-w", "-f", "-", path)
+	cmd.Stdin = strings.NewReader(changes.String())
+	return x.run(cmd)
+}
+
+// run runs a program of e2fsprogs with the time standing still.
+func (x Ext4) run(cmd *exec.Cmd) error {
 	at := fmt.Sprint(x.Epoch.Unix())
 	cmd.Env = append(os.Environ(), "SOURCE_DATE_EPOCH="+at, "E2FSPROGS_FAKE_TIME="+at)
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("mke2fs: %w: %s", err, strings.TrimSpace(string(out)))
+		return fmt.Errorf("%s: %w: %s", filepath.Base(cmd.Path), err, strings.TrimSpace(string(out)))
 	}
 	return nil
 }

@@ -175,7 +175,7 @@ func removeEmpty(dir string) error {
 // trimFirmware leaves of the firmware that drivers load what keep says.
 func trimFirmware(tree string, keep func(name string) bool) error {
 	dir := filepath.Join(tree, "usr/lib/firmware")
-	return filepath.WalkDir(dir, func(name string, d os.DirEntry, err error) error {
+	err := filepath.WalkDir(dir, func(name string, d os.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			if errors.Is(err, os.ErrNotExist) {
 				return nil
@@ -188,4 +188,11 @@ func trimFirmware(tree string, keep func(name string) bool) error {
 		}
 		return os.Remove(name)
 	})
+	if err != nil {
+		return err
+	}
+	if err := removeEmpty(dir); !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
 }
