@@ -33,7 +33,8 @@ func MakeExt4(ctx context.Context, x Ext4, path string) error {
 	if err := x.run(cmd); err != nil {
 		return err
 	}
-	// It keeps when each file of the tree was changed last, which nobody can set.
+	// It keeps when each file of the tree was read, which it has just been, and
+	// changed, which nobody can set.
 	var changes strings.Builder
 	err := filepath.WalkDir(x.Tree, func(name string, _ fs.DirEntry, err error) error {
 		if err != nil {
@@ -46,7 +47,9 @@ func MakeExt4(ctx context.Context, x Ext4, path string) error {
 		if strings.ContainsAny(rel, "\"\n") {
 			return fmt.Errorf("a file can't be called %q", rel)
 		}
-		fmt.Fprintf(&changes, "set_inode_field \"/%s\" ctime @%d\n", rel, x.Epoch.Unix())
+		for _, field := range []string{"atime", "ctime", "mtime"} {
+			fmt.Fprintf(&changes, "set_inode_field \"/%s\" %s @%d\n", rel, field, x.Epoch.Unix())
+		}
 		return nil
 	})
 	if err != nil {
