@@ -56,6 +56,7 @@ func uefiSteps(d *device) []step {
 		step{"files there and back", time.Minute, d.files},
 		step{"lines of gpio-sim", 2 * time.Minute, d.lines},
 		step{"the firmware's choice, its signatures and the disk that grew", time.Minute, d.started},
+		step{"a local model runs where the image brings one", time.Minute, d.model},
 		step{"nothing else has failed", time.Minute, d.healthy},
 		step{"a trial: it restarts from slot B", d.longestBoot(), next(grubenv.Choice{Slot: "a", Trial: "b"}, "b")},
 		step{"the trial was no choice: it restarts from slot A", d.longestBoot(), next(grubenv.Choice{Slot: "a"}, "a")},
@@ -111,6 +112,21 @@ modprobe efivarfs; v=$(mktemp -d); mount -t efivarfs none $v; echo secure=$(od -
 	}
 	if p, err := d.card.Partition(layout.Data); err != nil || p.Size > d.cardSize()/2 {
 		return unlike(err, "the data partition had %d bytes before the first start", p.Size)
+	}
+	return nil
+}
+
+// model looks at Ollama, which an image has if its spec says so.
+func (d *device) model(ctx context.Context) error {
+	out, err := d.root(ctx, `systemctl show -P ActiveState ollama; if [ -e /data/ollama/current ]; then
+echo there; ps -o user= -p $(systemctl show -P MainPID ollama); stat -c %U /data/ollama/current/bin/ollama /data/ollama/models; tune2fs -l $(findmnt -no SOURCE /data) | grep -E 'name|UUID'; fi`)
+	if err != nil {
+		return err
+	}
+	said := strings.Join(strings.Fields(out), " ")
+	d.out.say(d.name, "Ollama: %s", said)
+	if want := "active there ollama root ollama Filesystem volume name: " + layout.DataLabel; said != "inactive" && !strings.HasPrefix(said, want) {
+		return fmt.Errorf("Ollama should be %q or not be there, but is %q", want, said)
 	}
 	return nil
 }
