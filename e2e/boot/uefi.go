@@ -108,7 +108,7 @@ modprobe efivarfs; v=$(mktemp -d); mount -t efivarfs none $v; echo secure=$(od -
 	d.out.say(d.name, "it says: %s", strings.Join(strings.Fields(out), " "))
 	secure := strings.HasSuffix(strings.ReplaceAll(out, " ", ""), "secure=1")
 	if want := d.kind == guest.PC; secure != want {
-		return fmt.Errorf("Secure Boot is on: %t, should be: %t\n%s", secure, want, out)
+		return fmt.Errorf("the firmware has Secure Boot on: %t, should be: %t\n%s", secure, want, out)
 	}
 	if p, err := d.card.Partition(layout.Data); err != nil || p.Size > d.cardSize()/2 {
 		return unlike(err, "the data partition had %d bytes before the first start", p.Size)
@@ -126,7 +126,7 @@ echo there; ps -o user= -p $(systemctl show -P MainPID ollama); stat -c %U /data
 	said := strings.Join(strings.Fields(out), " ")
 	d.out.say(d.name, "Ollama: %s", said)
 	if want := "active there ollama root ollama Filesystem volume name: " + layout.DataLabel; said != "inactive" && !strings.HasPrefix(said, want) {
-		return fmt.Errorf("Ollama should be %q or not be there, but is %q", want, said)
+		return fmt.Errorf("the local model should be %q or not be there, but is %q", want, said)
 	}
 	return nil
 }
