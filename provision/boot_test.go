@@ -619,8 +619,8 @@ func TestCardIsReadLater(t *testing.T) {
 		if _, err := m.reboot(); err == nil || !strings.Contains(err.Error(), "no medium") {
 			t.Errorf("what is said of it: %v", err)
 		}
-		if m.hostname != "farhand-cd12ef" || m.told(choiceFile, preseed.Changed) {
-			t.Errorf("it is called %q; autoboot.txt repaired: %v", m.hostname, m.told(choiceFile, preseed.Changed))
+		if m.hostname != "farhand-cd12ef" || m.told(m.choice().file, preseed.Changed) {
+			t.Errorf("it is called %q; autoboot.txt repaired: %v", m.hostname, m.told(m.choice().file, preseed.Changed))
 		}
 		if paired {
 			st := m.stored()
