@@ -17,6 +17,7 @@ import (
 	"syscall"
 	"time"
 
+	"farhand/relay/acts"
 	"farhand/relay/oauth"
 	"farhand/relay/store"
 )
@@ -110,12 +111,14 @@ func (o Owners) do(ctx context.Context, method string, in, out any, here func(*o
 			return err
 		}
 	}
-	log, err := openAudit(o.DataDir, o.Log)
+	log, key, err := openAudit(o.DataDir, o.Log)
 	if err != nil {
 		return err
 	}
 	defer log.Close()
-	a, err := oauth.New(ctx, oauth.Config{Store: st, PublicURL: public, Record: recorder(log, o.Log), Log: o.Log})
+	book := acts.Open(filepath.Join(o.DataDir, "acts"), key, o.Log)
+	defer book.Close()
+	a, err := oauth.New(ctx, oauth.Config{Store: st, PublicURL: public, Record: recorder(log, book, o.Log), Log: o.Log})
 	if err != nil {
 		return err
 	}

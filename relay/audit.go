@@ -8,7 +8,9 @@ import (
 
 	"farhand/audit"
 	"farhand/internal/version"
+	"farhand/relay/acts"
 	"farhand/relay/oauth"
+	"farhand/wire"
 )
 
 // auditName stands for the relay where a device's log has its machine id.
@@ -20,18 +22,19 @@ func AuditPaths(dataDir string) (log, key string) {
 	return filepath.Join(dataDir, "audit.log"), filepath.Join(dataDir, "audit.key")
 }
 
-func openAudit(dataDir string, log *slog.Logger) (*audit.Log, error) {
+func openAudit(dataDir string, log *slog.Logger) (*audit.Log, []byte, error) {
 	path, keyPath := AuditPaths(dataDir)
 	key, err := audit.LoadKey(keyPath)
 	if err != nil {
-		return nil, fmt.Errorf("relay: %w", err)
+		return nil, nil, fmt.Errorf("relay: %w", err)
 	}
-	return audit.Open(audit.Options{Path: path, Key: key, MachineID: auditName, ShimVersion: version.String(), Log: log})
+	l, err := audit.Open(audit.Options{Path: path, Key: key, MachineID: auditName, ShimVersion: version.String(), Log: log})
+	return l, key, err
 }
 
-// recorder writes the authority's events to the audit log, and for whoever
-// reads it to the ordinary one.
-func recorder(l *audit.Log, log *slog.Logger) func(oauth.Event) error {
+// recorder writes the authority's events to the audit log, to that of the owner
+// whom they concern, and for whoever reads it to the ordinary one.
+func recorder(l *audit.Log, book *acts.Book, log *slog.Logger) func(oauth.Event) error {
 	return func(e oauth.Event) error {
 		var details []audit.Field
 		attrs := []slog.Attr{slog.String("op", e.Op), slog.Bool("refused", e.Refused)}
@@ -45,6 +48,26 @@ func recorder(l *audit.Log, log *slog.Logger) func(oauth.Event) error {
 			}
 		}
 		log.LogAttrs(context.Background(), slog.LevelInfo, "event", attrs...)
-		return l.Append(audit.Entry{Op: e.Op, Details: details, Result: audit.Result{OK: !e.Refused}})
+		if err := l.Append(audit.Entry{Op: e.Op, Details: details, Result: audit.Result{OK: !e.Refused}}); err != nil || e.Owner == "" {
+			return err
+		}
+		return book.Append(ownersAct(e))
 	}
+}
+
+// refused is the code of an event that was asked for and refused.
+const refused wire.Code = "REFUSED"
+
+// ownersAct is an event as its owner reads it.
+func ownersAct(e oauth.Event) acts.Act {
+	a := acts.Act{Owner: e.Owner, Holder: e.Holder, Machine: e.Machine, Op: e.Op}
+	if e.Refused {
+		a.Code = refused
+	}
+	for _, f := range []struct{ key, value string }{{"subject", e.Subject}, {"address", e.Address}, {"reason", e.Reason}} {
+		if f.value != "" {
+			a.More = append(a.More, audit.String(f.key, f.value))
+		}
+	}
+	return a
 }

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	"farhand/audit"
 	"farhand/internal/slack"
 	"farhand/internal/version"
+	"farhand/relay/acts"
 	"farhand/relay/cluster"
 	"farhand/relay/limit"
 	"farhand/relay/oauth"
@@ -76,6 +78,7 @@ type Relay struct {
 	nats     *nats.Conn    // nil for a relay on its own, as is node
 	node     *cluster.Node // this instance among the others
 	audit    *audit.Log
+	acts     *acts.Book
 	auth     *oauth.Server
 	router   *route.Server
 	certs    *certificates // nil: plain
@@ -113,21 +116,23 @@ func New(ctx context.Context, cfg Config) (_ *Relay, err error) {
 	if err = rememberURL(ctx, r.store, r.url); err != nil {
 		return nil, err
 	}
-	if r.audit, err = openAudit(cfg.DataDir, cfg.Log); err != nil {
+	var key []byte
+	if r.audit, key, err = openAudit(cfg.DataDir, cfg.Log); err != nil {
 		return nil, err
 	}
+	r.acts = acts.Open(filepath.Join(cfg.DataDir, "acts"), key, cfg.Log)
 	rates := limit.Default
 	if cfg.Limits != nil {
 		rates = *cfg.Limits
 	}
 	limits := limit.New(rates)
 	r.auth, err = oauth.New(ctx, oauth.Config{
-		Store: r.store, Limits: limits, Shared: r.node != nil, PublicURL: r.url, Passphrases: cfg.Passphrases, Record: recorder(r.audit, cfg.Log), Log: cfg.Log,
+		Store: r.store, Limits: limits, Shared: r.node != nil, PublicURL: r.url, Passphrases: cfg.Passphrases, Record: recorder(r.audit, r.acts, cfg.Log), Log: cfg.Log,
 	})
 	if err != nil {
 		return nil, err
 	}
-	r.router = route.New(route.Config{Authority: r.auth, Store: r.store, Cluster: r.node, Limits: limits, Log: cfg.Log})
+	r.router = route.New(route.Config{Authority: r.auth, Store: r.store, Cluster: r.node, Limits: limits, Acts: r.acts, Log: cfg.Log})
 	r.auth.Connect(r.router)
 	if r.node != nil {
 		if err = r.router.Join(ctx); err != nil {
@@ -266,6 +271,10 @@ func (r *Relay) Close() error {
 			errs = append(errs, err)
 		}
 		*l = nil
+	}
+	if r.acts != nil {
+		errs = append(errs, r.acts.Close())
+		r.acts = nil
 	}
 	if r.audit != nil {
 		errs = append(errs, r.audit.Close())

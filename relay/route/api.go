@@ -135,7 +135,7 @@ func (s *Server) call(f func(w http.ResponseWriter, r *http.Request, op access.O
 }
 
 // postSession is POST /api/sessions.
-func (s *Server) postSession(w http.ResponseWriter, r *http.Request, op access.Operator) (any, error) {
+func (s *Server) postSession(w http.ResponseWriter, r *http.Request, op access.Operator) (_ any, err error) {
 	var in sessionRequest
 	if err := readBody(w, r, &in); err != nil {
 		return nil, err
@@ -150,6 +150,11 @@ func (s *Server) postSession(w http.ResponseWriter, r *http.Request, op access.O
 			return nil, err
 		}
 	}
+	ended, err := s.does(op, opSessionOpen, rec.ID, "")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { ended(err) }()
 	// A caller that hangs up doesn't leave half a session.
 	ctx, cancel := context.WithTimeout(s.ctx, s.timing.open)
 	defer cancel()
@@ -384,9 +389,14 @@ func (s *Server) deleteSession(_ http.ResponseWriter, r *http.Request, op access
 	if instance := s.elsewhere(r.Context(), ses.machine.key); instance != "" {
 		return nil, &errElsewhere{instance}
 	}
+	ended, err := s.does(op, opSessionEnd, ses.rec.Machine, id)
+	if err != nil {
+		return nil, err
+	}
 	ctx, cancel := context.WithTimeout(s.ctx, s.timing.open)
 	defer cancel()
-	if err := s.end(ctx, ses); err != nil {
+	err = s.end(ctx, ses)
+	if ended(err); err != nil {
 		return nil, err
 	}
 	s.log.Info("session ended", "owner", op.Owner, "holder", op.Holder, "machine", ses.rec.Machine, "session", id)

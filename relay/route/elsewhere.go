@@ -92,6 +92,8 @@ func (s *Server) passOn(w http.ResponseWriter, r *http.Request, instance string)
 				deny(w, http.StatusServiceUnavailable, "try again later")
 			case errors.Is(err, cluster.ErrGone):
 				s.replyError(w, unreachable())
+			case r.Method == http.MethodPatch:
+				s.replyError(w, wire.Errorf(wire.OpUnconfirmed, "the relay's instance that has the machine didn't answer; it may have happened: look before repeating it"))
 			default:
 				s.replyError(w, wire.Errorf(wire.RequestTimeout, "the relay's instance that has the machine didn't answer; it is safe to repeat"))
 			}
@@ -109,6 +111,9 @@ func buffered(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 
 // registerInstance mounts what instances ask each other.
 func (s *Server) registerInstance(mux *http.ServeMux) {
+	if s.acts != nil {
+		s.registerActs(mux)
+	}
 	mux.HandleFunc("GET /cluster/machines", func(w http.ResponseWriter, r *http.Request) {
 		reply(w, http.StatusOK, s.told(r.URL.Query().Get("owner")))
 	})
@@ -300,6 +305,8 @@ func (op *operator) passOn(instance string, key machineKey, env wire.Envelope, f
 		refused = unsendable(env.Type)
 	case op.outstanding() > maxOutstanding:
 		refused = tooMany()
+	case !credit:
+		refused = op.intend(env, method, key.id)
 	}
 	if refused != nil {
 		op.settle(env, nil, result{err: refused})
@@ -465,10 +472,12 @@ func (u *upstream) readLoop() error {
 			u.mu.Lock()
 			delete(u.pending, ref)
 			u.mu.Unlock()
-			if !op.answered(ref) {
+			a, waited := op.answered(ref)
+			if !waited {
 				s.buffers.release(frame)
 				continue
 			}
+			op.ended(ref, a, codeOf(env))
 		}
 		op.send(f)
 	}
@@ -512,7 +521,11 @@ func (op *operator) leaveUpstreams() {
 // instance has now.
 func (op *operator) dispatchAgain(r *request) {
 	env, err := wire.DecodeEnvelope(r.buf.b)
-	if err != nil || !op.answered(requestRef{env.SessionID, env.ID}) {
+	if err != nil {
+		op.srv.buffers.release(r.buf)
+		return
+	}
+	if _, waited := op.answered(requestRef{env.SessionID, env.ID}); !waited {
 		op.srv.buffers.release(r.buf)
 		return
 	}

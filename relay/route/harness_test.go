@@ -19,9 +19,11 @@ import (
 	"github.com/gorilla/websocket"
 	"github.com/nats-io/nats.go"
 
+	"farhand/audit"
 	"farhand/internal/leak"
 	"farhand/internal/natstest"
 	"farhand/relay/access"
+	"farhand/relay/acts"
 	"farhand/relay/cluster"
 	"farhand/relay/limit"
 	"farhand/relay/store"
@@ -178,6 +180,7 @@ type bench struct {
 	tim    timing
 	size   bounds
 	tls    bool // from the next restart on
+	acts   *acts.Book
 	limits *limit.Limits
 	nats   *natstest.Server // of a cluster's instance, which has no path
 	node   *cluster.Node
@@ -228,7 +231,7 @@ func (b *bench) restart() {
 		}
 		b.db = db
 	}
-	b.srv = newServer(Config{Authority: b.auth, Store: b.db, Cluster: b.node, Limits: b.limits, Log: log}, b.tim, b.size)
+	b.srv = newServer(Config{Authority: b.auth, Store: b.db, Cluster: b.node, Limits: b.limits, Acts: b.acts, Log: log}, b.tim, b.size)
 	mux := http.NewServeMux()
 	b.srv.Register(mux)
 	if b.nats != nil {
@@ -239,6 +242,11 @@ func (b *bench) restart() {
 	} else {
 		b.http = httptest.NewServer(mux)
 	}
+}
+
+// withActs has the next Server record what operators ask for.
+func (b *bench) withActs() {
+	b.acts = acts.Open(filepath.Join(b.t.TempDir(), "acts"), bytes.Repeat([]byte{7}, audit.KeySize), slog.New(slog.DiscardHandler))
 }
 
 func (b *bench) stop() {
@@ -255,6 +263,11 @@ func (b *bench) stop() {
 	}
 	if err := b.db.Close(); err != nil {
 		b.t.Errorf("close the store: %v", err)
+	}
+	if b.acts != nil && b.t.Context().Err() != nil { // the end
+		if err := b.acts.Close(); err != nil {
+			b.t.Errorf("close the acts: %v", err)
+		}
 	}
 	b.srv = nil
 }

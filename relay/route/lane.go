@@ -70,7 +70,8 @@ type result struct {
 // reconnections: the queue, what is unanswered, and what is known of the
 // device's capacity.
 type lane struct {
-	srv *Server
+	srv       *Server
+	machineID string
 	// hungry is called without the lock when requests wait and no connection is
 	// there. It must see to it that attach or failQueued is called.
 	hungry func()

@@ -54,7 +54,7 @@ func (s *Server) machine(owner, id string) *machine {
 	if m == nil {
 		m = &machine{srv: s, key: key, lostAt: s.started, came: make(chan struct{}),
 			sessions: make(map[string]*session), creating: make(map[string]chan struct{})}
-		m.lane.srv, m.lane.hungry = s, m.await
+		m.lane.srv, m.lane.machineID, m.lane.hungry = s, id, m.await
 		s.machines[key] = m
 	}
 	return m

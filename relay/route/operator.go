@@ -31,7 +31,7 @@ type operator struct {
 	heldUp atomic.Int64 // unix nanoseconds: when a request last had to wait because the answers aren't read
 
 	mu      sync.Mutex
-	waiting map[requestRef]struct{}
+	waiting map[requestRef]asked
 	blocked map[*lane]struct{} // lanes that hold requests back because this socket isn't read
 	missed  map[scope]struct{} // where frames of streams were lost since it last caught up
 
@@ -86,7 +86,7 @@ func (s *Server) serveOperator(w http.ResponseWriter, r *http.Request) {
 func (s *Server) runOperator(ws *websocket.Conn, token string, who access.Operator, guest bool) {
 	k := s.newSocket(ws, s.bounds.operator)
 	k.expires = who.Expires
-	op := &operator{srv: s, sock: k, who: who, token: token, guest: guest, waiting: make(map[requestRef]struct{}), blocked: make(map[*lane]struct{})}
+	op := &operator{srv: s, sock: k, who: who, token: token, guest: guest, waiting: make(map[requestRef]asked), blocked: make(map[*lane]struct{})}
 	k.drained, k.caughtUp = op.drained, op.caughtUp
 	if !s.track(k) {
 		k.close(wire.CloseServiceRestart, "restarting")
@@ -206,6 +206,9 @@ func (op *operator) dispatch(frame *frameBuf) bool {
 		return false // the id is outstanding: two answers to one id would be worse than none
 	}
 	r, l, refused := op.route(env, frame)
+	if refused == nil {
+		refused = op.intend(env, r.method, l.machineID)
+	}
 	if refused != nil {
 		op.settle(env, nil, result{err: refused})
 		op.srv.buffers.release(frame)
@@ -223,17 +226,17 @@ func (op *operator) expect(env wire.Envelope) bool {
 	if _, twice := op.waiting[ref]; twice {
 		return false
 	}
-	op.waiting[ref] = struct{}{}
+	op.waiting[ref] = ask(env)
 	return true
 }
 
 // answered notes that a request has its answer; false if it had none to come.
-func (op *operator) answered(ref requestRef) bool {
+func (op *operator) answered(ref requestRef) (a asked, waited bool) {
 	op.mu.Lock()
 	defer op.mu.Unlock()
-	_, waits := op.waiting[ref]
+	a, waited = op.waiting[ref]
 	delete(op.waiting, ref)
-	return waits
+	return a, waited
 }
 
 func (op *operator) outstanding() int {
@@ -365,7 +368,15 @@ func (op *operator) machineFor(env wire.Envelope, method wire.Method) (*machine,
 // devices is cut to what the ceiling allows, since the control socket knows
 // nothing of tokens.
 func (op *operator) settle(req wire.Envelope, ceiling *wire.Ceiling, res result) {
-	waits := op.answered(requestRef{req.SessionID, req.ID})
+	ref := requestRef{req.SessionID, req.ID}
+	a, waits := op.answered(ref)
+	if waits {
+		code := codeOf(res.env)
+		if res.err != nil {
+			code = res.err.Code
+		}
+		op.ended(ref, a, code)
+	}
 	switch {
 	case !waits:
 		op.srv.buffers.release(res.buf)

@@ -61,13 +61,14 @@ func (e *errElsewhere) Error() string { return "the machine is at instance " + e
 
 func placeKey(k machineKey) string { return store.Key("live", k.owner, k.id) }
 
-// follow reads where everybody is and goes on hearing of it until ctx ends.
+// follow reads where everybody is, for which it has until ctx ends, and goes on
+// hearing of it as long as the Server lives.
 func (p *places) follow(ctx context.Context) error {
-	events, err := p.store.Watch(ctx, store.Prefix("live"))
+	events, err := p.store.Watch(p.srv.ctx, store.Prefix("live"))
 	if err != nil {
 		return err
 	}
-	sessions, err := p.store.Watch(ctx, store.Prefix("o"))
+	sessions, err := p.store.Watch(p.srv.ctx, store.Prefix("o"))
 	if err != nil {
 		return err
 	}

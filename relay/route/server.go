@@ -12,6 +12,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"farhand/relay/access"
+	"farhand/relay/acts"
 	"farhand/relay/cluster"
 	"farhand/relay/limit"
 	"farhand/relay/store"
@@ -108,6 +109,8 @@ type Config struct {
 	// Cluster is the other instances of this relay, which has the Store with them;
 	// nil for one on its own.
 	Cluster *cluster.Node
+	// Acts takes down what operators ask for; nil: nobody does.
+	Acts *acts.Book
 	// Limits bound how fast each login and token may ask; nil: nothing is bounded.
 	Limits *limit.Limits
 	// ClientID is the OAuth client whose tokens are taken on device sockets.
@@ -127,6 +130,7 @@ type Server struct {
 	upgrader  websocket.Upgrader
 	buffers   buffers
 	limits    *limit.Limits
+	acts      *acts.Book
 	families  counter
 	places    *places         // nil for a relay of one instance
 	transport *http.Transport // to other instances
@@ -150,7 +154,7 @@ func New(cfg Config) *Server { return newServer(cfg, standard, ample) }
 
 func newServer(cfg Config, t timing, b bounds) *Server {
 	s := &Server{
-		authority: cfg.Authority, store: cfg.Store, log: cfg.Log, clientID: cfg.ClientID, limits: cfg.Limits, timing: t, bounds: b, started: time.Now(),
+		authority: cfg.Authority, store: cfg.Store, log: cfg.Log, clientID: cfg.ClientID, limits: cfg.Limits, acts: cfg.Acts, timing: t, bounds: b, started: time.Now(),
 		upgrader: websocket.Upgrader{
 			HandshakeTimeout: t.hello, ReadBufferSize: readBuffer, WriteBufferSize: writeBuffer, WriteBufferPool: &sync.Pool{},
 			CheckOrigin: sameOrigin,
@@ -204,6 +208,10 @@ func (s *Server) Register(mux *http.ServeMux) {
 	mux.HandleFunc("POST /api/machines/{machine}/audit/verify", s.call(s.postVerify))
 	mux.HandleFunc("GET /api/machines/{machine}/settings", s.call(s.getSettings))
 	mux.HandleFunc("PATCH /api/machines/{machine}/settings", s.call(s.patchSettings))
+	if s.acts != nil {
+		mux.HandleFunc("GET /api/audit", s.call(s.getAudit))
+		mux.HandleFunc("GET /api/audit/verify", s.call(s.getAuditVerify))
+	}
 }
 
 // Join reads which instance has which machine and goes on hearing of it. To be

@@ -68,7 +68,7 @@ func (s *Server) adopt(rec record) *session {
 	fresh := ses == nil
 	if fresh {
 		ses = &session{machine: m, rec: rec, came: make(chan struct{})}
-		ses.lane.srv, ses.lane.hungry = s, func() { ses.revive() }
+		ses.lane.srv, ses.lane.machineID, ses.lane.hungry = s, rec.Machine, func() { ses.revive() }
 		ses.used.Store(rec.LastUsed.Unix())
 		ses.saved.Store(rec.LastUsed.Unix())
 		s.sessions[sessionRef{rec.Owner, rec.key()}] = ses

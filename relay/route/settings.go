@@ -33,7 +33,7 @@ func (s *Server) patchSettings(w http.ResponseWriter, r *http.Request, op access
 }
 
 // settings asks a device for its owner, and for nobody else.
-func (s *Server) settings(ctx context.Context, op access.Operator, name string, t wire.Type, payload func(wire.Caller) any) (any, error) {
+func (s *Server) settings(ctx context.Context, op access.Operator, name string, t wire.Type, payload func(wire.Caller) any) (_ any, err error) {
 	if !op.Login || !op.Manage {
 		return nil, wire.Errorf(codeLoginRequired, "this needs the owner's own login, not a token")
 	}
@@ -41,7 +41,15 @@ func (s *Server) settings(ctx context.Context, op access.Operator, name string, 
 	if err != nil {
 		return nil, err
 	}
-	body, err := m.call(ctx, t, payload(wire.Caller{Owner: op.Owner, Holder: op.Holder, OwnLogin: true}), s.timing.settings)
+	if t == wire.TSettingsSet {
+		ended, failed := s.does(op, string(t), m.key.id, "")
+		if failed != nil {
+			return nil, failed
+		}
+		defer func() { ended(err) }()
+	}
+	var body []byte
+	body, err = m.call(ctx, t, payload(wire.Caller{Owner: op.Owner, Holder: op.Holder, OwnLogin: true}), s.timing.settings)
 	if err != nil {
 		return nil, err
 	}
