@@ -64,6 +64,19 @@ func TestCluster(t *testing.T) {
 	if got := b.owner.must("audit", "verify"); !strings.HasPrefix(got, "ok") {
 		t.Errorf("farhand audit verify says %q", got)
 	}
+	acts := parse[client.Acts](t, b.owner.must("audit", "--relay", "--lines", "1000", "--json"))
+	commands := 0
+	for _, a := range acts.Records {
+		if a.Op == string(wire.TExecuteCommand) && a.Details.Phase == "" && a.Result.OK {
+			commands++
+		}
+	}
+	if commands == 0 || acts.InstancesMissing > 0 {
+		t.Errorf("farhand audit --relay has %d commands, of %d instances nothing", commands, acts.InstancesMissing)
+	}
+	if got := b.owner.must("audit", "verify", "--relay"); !strings.HasPrefix(got, "ok") {
+		t.Errorf("farhand audit verify --relay says %q", got)
+	}
 	t.Logf("%d commands done, %d in doubt, %d refused", load.done.Load(), load.doubtful.Load(), load.refused.Load())
 }
 
