@@ -71,9 +71,10 @@ var errNotLoggedIn = errors.New("not logged in")
 const loginNeeded wire.Code = "LOGIN_NEEDED"
 
 // The relay's own codes that mean something here: a token asked for what only
-// the owner's login may, and the relay can't serve just now.
+// the owner's login may, the relay can't serve just now, or not so fast.
 const (
 	loginRequired wire.Code = "LOGIN_REQUIRED"
+	rateLimited   wire.Code = "RATE_LIMITED"
 	unavailable   wire.Code = "UNAVAILABLE"
 )
 

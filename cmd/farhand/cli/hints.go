@@ -37,6 +37,10 @@ func (a *app) hint(code wire.Code, details map[string]any) string {
 			return "one of: " + strings.Join(list, ", ")
 		}
 		return "farhand machines shows which are paired"
+	case rateLimited:
+		if details["limit_per_second"] != nil {
+			return "it is this login or token that asks too fast: slower, or a token of its own for each program"
+		}
 	case loginRequired:
 		return "sign in with your own name and passphrase: farhand login URL"
 	case wire.MachineAmbiguous, wire.HardwareAmbiguous:
