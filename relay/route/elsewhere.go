@@ -477,7 +477,10 @@ func (u *upstream) readLoop() error {
 				s.buffers.release(frame)
 				continue
 			}
-			op.ended(ref, a, codeOf(env))
+			code := codeOf(env) // read before the frame is given away
+			op.send(f)
+			op.ended(ref, a, code)
+			continue
 		}
 		op.send(f)
 	}

@@ -375,7 +375,7 @@ func (op *operator) settle(req wire.Envelope, ceiling *wire.Ceiling, res result)
 		if res.err != nil {
 			code = res.err.Code
 		}
-		op.ended(ref, a, code)
+		defer op.ended(ref, a, code) // the answer doesn't wait for it
 	}
 	switch {
 	case !waits:
