@@ -50,9 +50,10 @@ func (c *Client) Acts(ctx context.Context, n int) (Acts, error) {
 
 // ActsReport is what the relay found when it verified the log of the owner's acts.
 type ActsReport struct {
-	OK       bool     `json:"ok"`
-	Records  int64    `json:"records"`
-	Problems []string `json:"problems"`
+	OK               bool     `json:"ok"`
+	Records          int64    `json:"records"`
+	Problems         []string `json:"problems"`
+	InstancesMissing int      `json:"instances_missing"` // of the relay, that didn't answer
 }
 
 // VerifyActs has the relay check that no record of the owner's acts was changed or

@@ -96,9 +96,7 @@ func (a *app) showActs(ctx context.Context, c *client.Client, lines int) error {
 	if err != nil {
 		return err
 	}
-	if got.InstancesMissing > 0 {
-		a.note("%d of the relay's instances didn't answer: their records are missing here", got.InstancesMissing)
-	}
+	a.noteMissing(got.InstancesMissing)
 	if a.json {
 		got.Records = append([]client.Act{}, got.Records...)
 		return a.printJSON(got)
@@ -129,6 +127,13 @@ func (a *app) showActs(ctx context.Context, c *client.Client, lines int) error {
 	return t.write(a.env.Stdout, a.style.out, a.style.width)
 }
 
+// noteMissing says that what follows isn't all.
+func (a *app) noteMissing(instances int) {
+	if instances > 0 {
+		a.note("%d of the relay's instances didn't answer: their records are missing here", instances)
+	}
+}
+
 // holderNames are what people call logins and tokens, by the ids in records.
 func holderNames(ctx context.Context, c *client.Client) (map[string]string, error) {
 	all, err := c.Tokens(ctx)
@@ -150,6 +155,7 @@ func (a *app) verifyActs(ctx context.Context, c *client.Client) error {
 	if err != nil {
 		return err
 	}
+	a.noteMissing(report.InstancesMissing)
 	report.Problems = append([]string{}, report.Problems...)
 	switch {
 	case a.json:
