@@ -384,3 +384,19 @@ func TestClusterOwners(t *testing.T) {
 		t.Fatalf("another owner's session: %v", e)
 	}
 }
+
+// What an instance couldn't give up while it was cut off from NATS it gives up
+// when it is back: a machine that went away meanwhile isn't online.
+func TestClusterCutOff(t *testing.T) {
+	all := startCluster(t, 2)
+	all[0].robot(wire.Files).connect()
+	settled(t, all, all[0])
+	all[0].nats.Kill()
+	until(t, "the machine's socket is closed", func() bool { return all[0].srv.known(owner, machID).online() == nil })
+	all[0].nats.Restart()
+	all[0].nats.Ready()
+	until(t, "nobody has the machine", func() bool {
+		_, err := all[1].db.Get(t.Context(), placeKey(machineKey{owner, machID}))
+		return errors.Is(err, store.ErrNotFound) && !all[1].srv.Online(owner, machID)
+	})
+}

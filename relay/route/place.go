@@ -153,7 +153,7 @@ func (p *places) claim(ctx context.Context, m *machine, control bool) error {
 		}
 		// For a control socket it is written even so: what is known here may be
 		// behind, and whoever writes last has the machine.
-		if !control && !mine && at.revision != 0 && p.node.Alive(at.Instance) {
+		if !control && !mine && at.revision != 0 && p.there(ctx, at.Instance) {
 			return &errElsewhere{at.Instance}
 		}
 		err := p.write(ctx, m.key, home{Instance: p.node.ID(), Online: control, revision: at.revision})
@@ -170,6 +170,20 @@ func (p *places) claim(ctx context.Context, m *machine, control bool) error {
 			return err
 		}
 	}
+}
+
+// there says whether an instance is, by asking it if nothing was heard of it: an
+// instance that has just started has heard of nobody.
+func (p *places) there(ctx context.Context, instance string) bool {
+	if p.node.Alive(instance) {
+		return true
+	}
+	conn, err := p.node.Dial(ctx, instance)
+	if err != nil {
+		return false
+	}
+	_ = conn.Close()
+	return true
 }
 
 // write puts at in place of what has its revision; zero: of nothing.
@@ -263,7 +277,7 @@ func (p *places) changed(ev store.Event) {
 	at := decodePlace(ev.Entry)
 	before, newer := p.set(key, at)
 	if newer && before.Instance != at.Instance {
-		p.srv.moved(key, at.Instance == p.node.ID())
+		p.srv.moved(key, at.Instance == p.node.ID(), at.Online)
 	}
 }
 
@@ -297,6 +311,9 @@ func (p *places) instanceChanged(id string, alive bool) {
 	if alive {
 		delete(p.gone, id)
 		p.mu.Unlock()
+		if id == p.node.ID() { // what couldn't be given up meanwhile
+			p.giveUp()
+		}
 		return
 	}
 	now := time.Now()
@@ -309,6 +326,23 @@ func (p *places) instanceChanged(id string, alive bool) {
 	p.mu.Unlock()
 	if id == p.node.ID() {
 		p.srv.isolated()
+	}
+}
+
+// giveUp sees to the records of machines that aren't here any more.
+func (p *places) giveUp() {
+	p.mu.Lock()
+	var mine []machineKey
+	for key, at := range p.where {
+		if at.Instance == p.node.ID() {
+			mine = append(mine, key)
+		}
+	}
+	p.mu.Unlock()
+	for _, key := range mine {
+		if m := p.srv.machine(key.owner, key.id); m.online() == nil {
+			p.released(m)
+		}
 	}
 }
 
@@ -341,6 +375,7 @@ func (p *places) tidy() {
 			}
 		}
 		p.mu.Unlock()
+		p.giveUp() // what failed when it was to be done
 		// One instance does it for all.
 		if peers := p.node.Peers(); len(peers) == 0 || peers[0] != p.node.ID() {
 			continue
@@ -357,22 +392,24 @@ func (p *places) tidy() {
 	}
 }
 
-// moved hears that another instance has a machine now than had before.
-func (s *Server) moved(key machineKey, here bool) {
+// moved hears that another instance has a machine now than had before, and whether
+// that was by its control socket.
+func (s *Server) moved(key machineKey, here, control bool) {
 	m := s.known(key.owner, key.id)
 	if m == nil {
 		return
 	}
 	if !here {
-		m.evict()
+		m.evict(control)
 	}
 	m.lookAgain()
 }
 
-// evict lets go of a machine that another instance has now. Its control socket is
-// told what it is told where one replaces another on one instance; the others
-// come back, and are passed on. What waits in the queues is, too.
-func (m *machine) evict() {
+// evict lets go of a machine that another instance has now. If that has a control
+// socket of it, the one here is told what it is told where one replaces another on
+// one instance; all others come back, and are passed on. What waits in the queues
+// is, too.
+func (m *machine) evict(replaced bool) {
 	m.mu.Lock()
 	control := m.control
 	close(m.came) // who waits for the control socket looks where it is
@@ -382,8 +419,12 @@ func (m *machine) evict() {
 		sessions = append(sessions, ses)
 	}
 	m.mu.Unlock()
-	if control != nil {
+	switch {
+	case control == nil:
+	case replaced:
 		control.revoke(wire.ReasonAnotherShim)
+	default:
+		control.sock.closeGently(wire.CloseServiceRestart, "the machine is elsewhere")
 	}
 	m.lane.handOver()
 	for _, ses := range sessions {
