@@ -28,7 +28,7 @@ func main() {
 	tokens := flag.String("tokens", "", "a file of machine ids and tokens, for the role devices")
 	file := flag.String("file", "", "what a process with the role sender or receiver reads or writes")
 	bin := flag.String("bin", "bin", "where the built programs are")
-	only := flag.String("only", "", "only the part with this name: daemon, gpio, serial, llm, transfer or relay")
+	only := flag.String("only", "", "only the part with this name: daemon, gpio, serial, llm, transfer, relay or cluster")
 	idle := flag.Int("idle", 2000, "how many idle devices the relay gets")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
@@ -95,6 +95,7 @@ func bench(ctx context.Context, bin, only string, idle int) error {
 		{"llm", benchLLM},
 		{"transfer", benchTransfer},
 		{"relay", func(ctx context.Context, bin, dir string) ([]bar, error) { return benchRelay(ctx, bin, dir, idle) }},
+		{"cluster", benchCluster},
 	} {
 		if only != "" && only != part.name {
 			continue

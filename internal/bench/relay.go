@@ -48,12 +48,16 @@ type relay struct {
 	token string // the owner's
 }
 
-func startRelay(bin, dir string) (*relay, error) {
+// startRelay starts a relay and makes its owner's account. No share of requests is
+// what is measured.
+func startRelay(bin, dir string, more ...string) (*relay, error) {
 	addr, err := freeAddr()
 	if err != nil {
 		return nil, err
 	}
-	p, err := start(os.Environ(), filepath.Join(bin, "farhand-relay"), "run", "--listen", addr, "--data-dir", filepath.Join(dir, "data"))
+	argv := append([]string{filepath.Join(bin, "farhand-relay"), "run", "--listen", addr, "--data-dir", filepath.Join(dir, "data"),
+		"--max-calls", "0", "--max-requests", "0"}, more...)
+	p, err := start(os.Environ(), argv...)
 	if err != nil {
 		return nil, err
 	}
