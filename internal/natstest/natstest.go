@@ -39,14 +39,18 @@ var binary = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("go env GOCACHE: %w", err)
 	}
-	// Beside the build cache it lasts from package to package; go build finds out
-	// whether it is still the one that go.mod names.
+	// Tests of several packages do this at the same time, and run what they made:
+	// so each makes its own and puts it there in one step.
 	path := filepath.Join(strings.TrimSpace(string(cache)), "farhand-test", "nats-server")
-	cmd := exec.Command("go", "build", "-trimpath", "-o", path, "github.com/nats-io/nats-server/v2")
+	made := fmt.Sprint(path, ".", os.Getpid())
+	cmd := exec.Command("go", "build", "-trimpath", "-o", made, "github.com/nats-io/nats-server/v2")
 	cmd.Dir = filepath.Dir(strings.TrimSpace(string(module)))
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("building nats-server: %w\n%s", err, out)
+	}
+	if err := os.Rename(made, path); err != nil {
+		return "", err
 	}
 	return path, nil
 })
