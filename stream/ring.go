@@ -157,7 +157,7 @@ func (r *ring) readBytes(c *chunk, i, most int) {
 		part := p.data[c.next-p.offset:]
 		part = part[:min(len(part), most-c.size)]
 		if c.data == nil {
-			c.data = make([]byte, 0, min(most, r.held))
+			c.data = make([]byte, 0, min(int64(most), r.tail-c.next)) // a key is one byte
 		}
 		c.data = append(c.data, part...) // a copy: the ring goes on under it
 		c.size += len(part)

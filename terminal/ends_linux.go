@@ -99,3 +99,16 @@ func control(f *os.File, do func(fd int) error) error {
 	}
 	return done
 }
+
+// writeNow writes what can be written without waiting, which a key always can:
+// a deadline would cost it more than the write.
+func writeNow(f *os.File, b []byte) (n int, err error) {
+	err = control(f, func(fd int) error {
+		n, err = unix.Write(fd, b)
+		return err
+	})
+	if n = max(n, 0); err == unix.EAGAIN || err == unix.EINTR {
+		err = nil
+	}
+	return n, err
+}

@@ -76,8 +76,13 @@ func (k *keyboard) apply(ctx context.Context, r wire.TerminalInput, to *os.File,
 	// Noted first: what a crash interrupts is rather typed not at all than twice.
 	begun := w.next
 	j.wrote(w.slot, r.Writer, begun+int64(len(data)))
-	_ = to.SetWriteDeadline(time.Now().Add(inputPatience)) // fails only if it is closed
-	n, err := to.Write(data)
+	n, err := writeNow(to, data)
+	if err == nil && n < len(data) {
+		var more int
+		_ = to.SetWriteDeadline(time.Now().Add(inputPatience)) // fails only if it is closed
+		more, err = to.Write(data[n:])
+		n += more
+	}
 	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 		n = len(data)
 	}

@@ -28,7 +28,7 @@ func main() {
 	tokens := flag.String("tokens", "", "a file of machine ids and tokens, for the role devices")
 	file := flag.String("file", "", "what a process with the role sender or receiver reads or writes")
 	bin := flag.String("bin", "bin", "where the built programs are")
-	only := flag.String("only", "", "only the part with this name: daemon, gpio, serial, llm, transfer, relay or cluster")
+	only := flag.String("only", "", "only the part with this name: daemon, terminal, gpio, serial, llm, transfer, relay or cluster")
 	idle := flag.Int("idle", 2000, "how many idle devices the relay gets")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
@@ -90,6 +90,7 @@ func bench(ctx context.Context, bin, only string, idle int) error {
 		run  func(context.Context, string, string) ([]bar, error)
 	}{
 		{"daemon", benchDaemon},
+		{"terminal", benchTerminal},
 		{"gpio", benchGPIO},
 		{"serial", benchSerial},
 		{"llm", benchLLM},

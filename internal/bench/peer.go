@@ -10,8 +10,11 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/creack/pty"
 	"github.com/gorilla/websocket"
 
 	"farhand/wire"
@@ -31,6 +34,7 @@ const (
 	echoFrame wire.Type = "ECHO" // comes back as it is
 	execFrame wire.Type = "EXEC" // comes back after /bin/true has run
 	bigFrame  wire.Type = "BIG"  // answered with a frame of the size of an 8 MiB file in base64
+	keyFrame  wire.Type = "KEY"  // comes back once a terminal has echoed a key
 )
 
 // bareFrame makes frames of one of these types, each with a new id, of the size
@@ -51,6 +55,8 @@ func peer(ctx context.Context, url string) error {
 	}
 	defer ws.Close()
 	context.AfterFunc(ctx, func() { ws.Close() })
+	keys := &bareTerminal{ws: ws}
+	defer keys.close()
 	frame := bytes.Repeat([]byte("A"), base64.StdEncoding.EncodedLen(big)+200)
 	for {
 		_, b, err := ws.ReadMessage()
@@ -65,6 +71,11 @@ func peer(ctx context.Context, url string) error {
 			}
 		case isFrame(b, bigFrame):
 			b = frame
+		case isFrame(b, keyFrame):
+			if err := keys.key(b); err != nil {
+				return err
+			}
+			continue
 		default: // a device, asked without a relay
 			e, err := wire.DecodeEnvelope(b)
 			if err != nil {
@@ -78,6 +89,62 @@ func peer(ctx context.Context, url string) error {
 			return err
 		}
 	}
+}
+
+// bareTerminal is a terminal whose echo answers.
+type bareTerminal struct {
+	ws      *websocket.Conn
+	master  *os.File
+	tty     *os.File
+	typed   int
+	pending atomic.Pointer[[]byte]
+	echoes  sync.WaitGroup
+}
+
+func (t *bareTerminal) key(frame []byte) error {
+	if t.master == nil {
+		var err error
+		if t.master, t.tty, err = pty.Open(); err != nil {
+			return err
+		}
+		t.echoes.Go(t.echo)
+	}
+	t.pending.Store(&frame)
+	_, err := t.master.Write(keyOf(t.typed))
+	t.typed++
+	return err
+}
+
+// echo sends a frame back for each key that shows.
+func (t *bareTerminal) echo() {
+	buf := make([]byte, buffer)
+	for {
+		if _, err := t.master.Read(buf); err != nil {
+			return
+		}
+		if frame := t.pending.Swap(nil); frame != nil {
+			if t.ws.WriteMessage(websocket.TextMessage, *frame) != nil {
+				return
+			}
+		}
+	}
+}
+
+func (t *bareTerminal) close() {
+	if t.master != nil {
+		t.tty.Close()
+		t.master.Close()
+		t.echoes.Wait()
+	}
+}
+
+// keyOf is the nth key that is typed. Now and then it rubs the line out, which
+// would become too long.
+func keyOf(n int) []byte {
+	if n%1000 == 999 {
+		return []byte{0x15} // ^U
+	}
+	return []byte("x")
 }
 
 func dialer() *websocket.Dialer {
