@@ -50,6 +50,8 @@ func (m *modes) see(b []byte) {
 		switch {
 		case c == 0x1b:
 			m.state = afterEscape
+		case c == 0x18 || c == 0x1a: // CAN, SUB
+			m.state = inText
 		case m.state == afterEscape && c == '[':
 			m.state, m.params = inCSI, m.params[:0]
 		case m.state == afterEscape:
