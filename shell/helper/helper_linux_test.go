@@ -570,3 +570,72 @@ func BenchmarkTrue(b *testing.B) {
 		}
 	}
 }
+
+// A program goes on when the daemon that started it lets go of it, and another that
+// has a copy of the connection learns of its end, also if that came in between.
+func TestAdopt(t *testing.T) {
+	leak.Check(t)
+	socket, _ := serve(t, Config{})
+	c := NewClient(socket)
+	gate := filepath.Join(t.TempDir(), "gate")
+	if err := unix.Mkfifo(gate, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	leave := func(p shell.Process) *os.File {
+		t.Helper()
+		var kept *os.File
+		err := p.(shell.Portable).Descriptor(func(fd uintptr) error {
+			n, err := unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0)
+			kept = os.NewFile(uintptr(n), "kept")
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.(shell.Portable).Leave()
+		return kept
+	}
+	adopt := func(f *os.File) shell.Process {
+		t.Helper()
+		p, err := c.Adopt(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	reaped := func(p shell.Process, want int) {
+		t.Helper()
+		if !within(p.Exited(), 20*time.Second) {
+			t.Fatal("its end isn't told")
+		}
+		if st, err := p.Reap(); err != nil || st.Code != want {
+			t.Errorf("%+v, %v, want %d", st, err, want)
+		}
+	}
+	p, _ := begin(t, c, "/", "sh", "-c", "read x <"+gate+"; exit 6")
+	p = adopt(leave(p))
+	p = adopt(leave(p)) // and once more
+	if err := os.WriteFile(gate, []byte("go\n"), 0); err != nil {
+		t.Fatal(err)
+	}
+	reaped(p, 6)
+
+	p, _ = begin(t, c, "/", "sh", "-c", "exit 7")
+	if !within(p.Exited(), 20*time.Second) {
+		t.Fatal("no end")
+	}
+	reaped(adopt(leave(p)), 7)
+
+	// The last one to let go ends it.
+	p, r := begin(t, c, "/", "sleep", "1000")
+	leave(p).Close()
+	endsSoon(t, "what nobody has any more", r)
+
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Adopt(null); err == nil {
+		t.Error("adopted what is no program")
+	}
+}
