@@ -52,6 +52,8 @@ To send Ctrl-] itself, choose another key with --escape ^X, or none.`,
 	flags.StringArrayVar(&f.env, "env", nil, "set `NAME=VALUE` for the program; may be repeated")
 	flags.StringVar(&f.attach, "attach", "", "come back to this `TERMINAL`: its id, an unambiguous beginning of it, or last for the newest that runs")
 	flags.StringVar(&f.escape, "escape", "^]", "leave the terminal with this `KEY`: ^A to ^_, or none")
+	// The flag is there, so this can't fail.
+	_ = cmd.RegisterFlagCompletionFunc("attach", a.completeTerminal)
 	cmd.MarkFlagsMutuallyExclusive("attach", "cwd")
 	cmd.MarkFlagsMutuallyExclusive("attach", "env")
 	return cmd

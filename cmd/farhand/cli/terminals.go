@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"context"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -37,7 +39,10 @@ terminals shows it, or an unambiguous beginning of one.`,
 		Args:    between(1, 1000, "a machine, unless there is one alone, and one or more terminals"),
 		RunE:    a.closeTerminals,
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
-			return a.completeMachine("")(cmd, args, typed)
+			if len(args) == 0 {
+				return a.completeMachine("")(cmd, args, typed)
+			}
+			return a.completeTerminal(cmd, args[:1], typed)
 		},
 	})
 	return cmd
@@ -133,4 +138,35 @@ func (a *app) closeTerminals(cmd *cobra.Command, args []string) error {
 		closed = append(closed, id)
 	}
 	return a.done(map[string]any{"closed": closed})
+}
+
+// completeTerminal proposes the terminals of the machine that stands before.
+func (a *app) completeTerminal(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+	directive := cobra.ShellCompDirectiveNoFileComp
+	c, err := a.connect()
+	if err != nil {
+		return nil, directive
+	}
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), completionTimeout)
+	defer cancel()
+	machine, err := a.machine(ctx, c, first(args...))
+	if err != nil {
+		return nil, directive
+	}
+	s, err := c.Open(ctx, client.Place{Machine: machine})
+	if err != nil {
+		return nil, directive
+	}
+	list, err := s.Terminals(ctx)
+	if err != nil {
+		return nil, directive
+	}
+	var ids []string
+	for _, t := range list {
+		if t.Ended == nil && strings.HasPrefix(t.Terminal, typed) {
+			ids = append(ids, t.Terminal[:min(len(t.Terminal), 2*shownID)]+"\t"+clean(t.Program))
+		}
+	}
+	return ids, directive
 }
