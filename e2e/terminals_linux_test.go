@@ -489,6 +489,9 @@ func TestShellCommand(t *testing.T) {
 	if out := b.owner.must("terminals", "bench"); !strings.Contains(out, "bash") || !strings.Contains(out, "runs") {
 		t.Errorf("%s", out)
 	}
+	if out := b.owner.must("__complete", "shell", "bench", "--attach", ""); !strings.Contains(out, "\tbash\n") {
+		t.Errorf("completed as %q", out)
+	}
 	// Two come back, one of them without a terminal.
 	q := b.owner.sits(40, 12, "shell", "bench", "--attach", "last")
 	q.sees("full screen")
