@@ -15,6 +15,7 @@ import (
 
 	"farhand/internal/leak"
 	"farhand/provision/request"
+	"farhand/wire"
 )
 
 // helper writes down what it is told, in order.
@@ -81,6 +82,15 @@ func (h *helper) Offline(ctx context.Context, o request.Offline) error {
 func (h *helper) Online(ctx context.Context) error { return h.note(ctx, "online") }
 func (h *helper) SetClockHint(ctx context.Context, c request.ClockHint) error {
 	return h.note(ctx, "clock")
+}
+func (h *helper) Settings(context.Context) (s wire.Settings, err error) {
+	return s, request.Unavailable
+}
+func (h *helper) ChangeSettings(context.Context, wire.SettingsChange) (s wire.Settings, err error) {
+	return s, request.Unavailable
+}
+func (h *helper) KeepNetworks(ctx context.Context, _ request.Reached) error {
+	return h.note(ctx, "networks kept")
 }
 
 // reporter is what the daemon would say.
