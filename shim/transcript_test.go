@@ -57,6 +57,7 @@ func playScene(t *testing.T, s transcript.Scene) {
 	r.platform.Extensions, r.platform.MaxConcurrent = s.Granted, s.Max
 	r.cfg.Control = shim.Table{
 		wire.THardwareListRequest: table[wire.THardwareListRequest], wire.TAuditVerifyRequest: table[wire.TAuditVerifyRequest],
+		wire.TMachineListRequest: table[wire.TMachineListRequest], wire.TSettingsGet: table[wire.TSettingsGet], wire.TSettingsSet: table[wire.TSettingsSet],
 	}
 	r.serve(table)
 	p.socket = r.start()
