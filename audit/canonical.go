@@ -9,6 +9,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"farhand/internal/sorted"
 	"farhand/wire"
 )
 
@@ -152,7 +153,7 @@ func parseMembers(line []byte, i, depth int) ([]member, int, error) {
 		}
 		i = skipSpace(line, i+1)
 	}
-	slices.SortFunc(members, func(a, b member) int { return strings.Compare(a.key, b.key) })
+	sorted.By(members, func(a, b member) int { return strings.Compare(a.key, b.key) })
 	for k := 1; k < len(members); k++ {
 		if members[k].key == members[k-1].key {
 			return nil, 0, fmt.Errorf("member %q stands twice", members[k].key)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"farhand/internal/atomicfile"
+	"farhand/internal/sorted"
 )
 
 // rotatedName is what follows "audit.log." in the name of a rotated file.
@@ -54,7 +55,7 @@ func rotatedFiles(path string) ([]segment, error) {
 		}
 		all = append(all, s)
 	}
-	slices.SortFunc(all, func(a, b segment) int {
+	sorted.By(all, func(a, b segment) int {
 		if a.first != b.first {
 			if a.first < b.first {
 				return -1

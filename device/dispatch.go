@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"farhand/internal/sorted"
 	"farhand/stream"
 	"farhand/wire"
 )
@@ -164,7 +165,7 @@ func (d *Dispatcher) run(ctx context.Context, r *Request, s Service, parts []Par
 	for i := range order {
 		order[i] = i
 	}
-	slices.SortFunc(order, func(a, b int) int { return strings.Compare(parts[a].Key, parts[b].Key) })
+	sorted.By(order, func(a, b int) int { return strings.Compare(parts[a].Key, parts[b].Key) })
 	leases := make([]*Lease, len(parts))
 	var ends []func(bool)
 	end := func(hold bool) {

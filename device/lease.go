@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"farhand/internal/pulse"
+	"farhand/internal/sorted"
 	"farhand/stream"
 	"farhand/wire"
 )
@@ -608,7 +609,7 @@ func (ls *Leases) List() []LeaseInfo {
 			all = append(all, l.info())
 		}
 	}
-	slices.SortFunc(all, func(a, b LeaseInfo) int {
+	sorted.By(all, func(a, b LeaseInfo) int {
 		return cmp.Or(strings.Compare(a.Device, b.Device), strings.Compare(a.Part, b.Part))
 	})
 	return all

@@ -13,6 +13,7 @@ import (
 
 	"farhand/internal/fnmatch"
 	"farhand/internal/pulse"
+	"farhand/internal/sorted"
 	"farhand/wire"
 )
 
@@ -288,7 +289,7 @@ func (r *Registry) forget() {
 			ids = append(ids, id)
 		}
 	}
-	slices.SortFunc(ids, func(a, b string) int { return r.memory[a].gone.Compare(r.memory[b].gone) })
+	sorted.By(ids, func(a, b string) int { return r.memory[a].gone.Compare(r.memory[b].gone) })
 	for _, id := range ids[:min(excess, len(ids))] {
 		delete(r.memory, id)
 	}

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"farhand/internal/fnmatch"
+	"farhand/internal/sorted"
 	"farhand/wire"
 )
 
@@ -158,7 +159,7 @@ func (l *listing) dir(dir *handle, above []string, depth int) error {
 func (l *listing) window(dir *handle, last string, size int) (items []item, cut bool, err error) {
 	order := func(a, b item) int { return strings.Compare(a.key, b.key) }
 	trim := func() {
-		slices.SortFunc(items, order)
+		sorted.By(items, order)
 		if len(items) > size {
 			clear(items[size:])
 			items, cut = items[:size], true

@@ -4,13 +4,13 @@ import (
 	"cmp"
 	"context"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 
 	"farhand/device"
 	"farhand/device/sysfs"
 	"farhand/gpio/uapi"
+	"farhand/internal/sorted"
 	"farhand/wire"
 )
 
@@ -75,7 +75,7 @@ func (d Driver) chips(ctx context.Context) ([]chip, error) {
 		}
 		chips = append(chips, chip{name: name, dir: dir, parent: filepath.Base(filepath.Dir(dir))})
 	}
-	slices.SortFunc(chips, func(a, b chip) int {
+	sorted.By(chips, func(a, b chip) int {
 		return cmp.Or(cmp.Compare(len(a.name), len(b.name)), strings.Compare(a.name, b.name))
 	})
 	for i := range chips {
@@ -117,7 +117,7 @@ func (d Driver) classes() (map[string][]class, error) {
 		classes[owner] = append(classes[owner], class{base, sysfs.Attr(dir, "label"), lines})
 	}
 	for _, cs := range classes {
-		slices.SortFunc(cs, func(a, b class) int { return cmp.Compare(a.base, b.base) })
+		sorted.By(cs, func(a, b class) int { return cmp.Compare(a.base, b.base) })
 	}
 	return classes, nil
 }

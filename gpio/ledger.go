@@ -7,10 +7,10 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"slices"
 	"sync"
 
 	"farhand/internal/atomicfile"
+	"farhand/internal/sorted"
 	"farhand/wire"
 )
 
@@ -126,7 +126,7 @@ func (l *Ledger) list(device string) []Entry {
 			all = append(all, e)
 		}
 	}
-	slices.SortFunc(all, func(a, b Entry) int {
+	sorted.By(all, func(a, b Entry) int {
 		return cmp.Or(cmp.Compare(a.Device, b.Device), cmp.Compare(a.Line, b.Line))
 	})
 	return all

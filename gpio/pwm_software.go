@@ -1,7 +1,6 @@
 package gpio
 
 import (
-	"cmp"
 	"math"
 	"runtime"
 	"slices"
@@ -147,7 +146,7 @@ func jitter(late []time.Duration) *wire.GPIOJitter {
 		return nil
 	}
 	sorted := slices.Clone(late)
-	slices.SortFunc(sorted, cmp.Compare[time.Duration])
+	slices.Sort(sorted)
 	at := func(share float64) float64 {
 		d := sorted[int(share*float64(len(sorted)-1))]
 		return math.Round(float64(d)/100) / 10

@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 
+	"farhand/internal/sorted"
 	"farhand/wire"
 )
 
@@ -130,7 +131,7 @@ func (b *board) adopt(name string, entries []Entry) {
 // fits puts the lines of a request in order, and says whether they are all there
 // and ours.
 func (b *board) fits(c *claim, entries []Entry) bool {
-	slices.SortFunc(entries, func(a, z Entry) int { return a.Bit - z.Bit })
+	sorted.By(entries, func(a, z Entry) int { return a.Bit - z.Bit })
 	for bit, e := range entries {
 		if e.Bit != bit || e.Line >= len(b.lines) || b.lines[e.Line].claim != nil {
 			return false

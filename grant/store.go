@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"farhand/internal/atomicfile"
+	"farhand/internal/sorted"
 	"farhand/wire"
 )
 
@@ -332,7 +333,7 @@ func (s *Store) byUse() []string {
 	for id := range s.sessions {
 		ids = append(ids, id)
 	}
-	slices.SortFunc(ids, func(a, b string) int {
+	sorted.By(ids, func(a, b string) int {
 		if d := int64(s.sessions[a].used) - int64(s.sessions[b].used); d != 0 {
 			return int(d)
 		}

@@ -18,6 +18,7 @@ import (
 
 	"farhand/audit"
 	"farhand/grant"
+	"farhand/internal/sorted"
 	"farhand/wire"
 )
 
@@ -310,7 +311,7 @@ func (b *browser) scan(ctx context.Context, path string, policy *grant.Policy) (
 			names = append(names, e.Name())
 		}
 	}
-	slices.SortFunc(names, func(a, b string) int {
+	sorted.By(names, func(a, b string) int {
 		return cmp.Or(strings.Compare(strings.ToLower(a), strings.ToLower(b)), strings.Compare(a, b))
 	})
 	return names, more, nil

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"farhand/internal/sorted"
 	"farhand/wire"
 )
 
@@ -93,7 +94,7 @@ func orEmpty[T any](list []T) []T {
 // then what describes them, then devices beyond the first 200 by id and further
 // ones as far as needed, and last the names of models.
 func fitHello(h *wire.Hello, m wire.Message) error {
-	slices.SortStableFunc(h.HardwareDevices, func(a, b wire.HardwareDevice) int { return strings.Compare(a.ID, b.ID) })
+	sorted.By(h.HardwareDevices, func(a, b wire.HardwareDevice) int { return strings.Compare(a.ID, b.ID) })
 	fits := func() bool {
 		frame, err := m.Encode()
 		return err == nil && frame.Size() <= wire.MaxHello

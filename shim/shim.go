@@ -12,6 +12,7 @@ import (
 
 	"farhand/grant"
 	"farhand/internal/pulse"
+	"farhand/internal/sorted"
 	"farhand/wire"
 )
 
@@ -193,7 +194,7 @@ func (s *Shim) snapshot() Status {
 	for _, session := range s.live() {
 		st.Sessions = append(st.Sessions, SessionStatus{session.ID(), session.Root(), session.current.Load() != nil})
 	}
-	slices.SortFunc(st.Sessions, func(a, b SessionStatus) int { return strings.Compare(a.ID, b.ID) })
+	sorted.By(st.Sessions, func(a, b SessionStatus) int { return strings.Compare(a.ID, b.ID) })
 	return st
 }
 

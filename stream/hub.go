@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"farhand/internal/pulse"
+	"farhand/internal/sorted"
 	"farhand/wire"
 )
 
@@ -353,7 +354,7 @@ func (h *Hub) List() []Info {
 			all = append(all, i)
 		}
 	}
-	slices.SortFunc(all, func(a, b Info) int { return cmp.Compare(a.ID, b.ID) })
+	sorted.By(all, func(a, b Info) int { return cmp.Compare(a.ID, b.ID) })
 	return all
 }
 

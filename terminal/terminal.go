@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"os"
-	"slices"
 	"sync"
 	"time"
 
+	"farhand/internal/sorted"
 	"farhand/stream"
 	"farhand/wire"
 )
@@ -474,5 +474,5 @@ func (t *terminal) descriptors() map[string]*os.File {
 
 // sortByAge puts the oldest first.
 func sortByAge(all []*terminal) {
-	slices.SortStableFunc(all, func(a, b *terminal) int { return a.opened.Compare(b.opened) })
+	sorted.By(all, func(a, b *terminal) int { return a.opened.Compare(b.opened) })
 }

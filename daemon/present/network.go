@@ -5,8 +5,9 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
+
+	"farhand/internal/sorted"
 )
 
 // Addresses are the IP addresses by which others in the network reach this
@@ -32,7 +33,7 @@ func Addresses() []string {
 			}
 		}
 	}
-	slices.SortFunc(out, netip.Addr.Compare) // IPv4 first
+	sorted.By(out, netip.Addr.Compare) // IPv4 first
 	texts := make([]string, len(out))
 	for i, a := range out {
 		texts[i] = a.String()

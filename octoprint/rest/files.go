@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"farhand/internal/sorted"
 	"farhand/wire"
 )
 
@@ -66,7 +67,7 @@ func (c *Client) Files(ctx context.Context, loc, path string, recursive bool) (w
 		below := strings.Trim(path, "/") + "/"
 		list.Files = slices.DeleteFunc(list.Files, func(f wire.PrinterFile) bool { return !strings.HasPrefix(f.Path, below) })
 	}
-	slices.SortStableFunc(list.Files, func(a, b wire.PrinterFile) int {
+	sorted.By(list.Files, func(a, b wire.PrinterFile) int {
 		return cmp.Or(strings.Compare(a.Location, b.Location), strings.Compare(a.Path, b.Path))
 	})
 	if len(list.Files) > MaxFiles {

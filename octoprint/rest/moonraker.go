@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 
+	"farhand/internal/sorted"
 	"farhand/wire"
 )
 
@@ -198,6 +198,6 @@ func (c *Client) klipperFiles(ctx context.Context) (wire.PrinterFileList, error)
 		}
 		list.Files = append(list.Files, file)
 	}
-	slices.SortFunc(list.Files, func(a, b wire.PrinterFile) int { return strings.Compare(a.Path, b.Path) })
+	sorted.By(list.Files, func(a, b wire.PrinterFile) int { return strings.Compare(a.Path, b.Path) })
 	return list, nil
 }

@@ -74,15 +74,27 @@ func (a answer) withSettings(s wire.Settings) answer {
 
 func with[T any](ctx context.Context, c call, do func(context.Context, T) error, check func(T) error) answer {
 	var args T
-	if err := decode(c.Args, &args); err != nil {
-		return failure(errorf(Malformed, "%s: %v", c.Request, err))
-	}
-	if check != nil {
-		if err := check(args); err != nil {
-			return failure(err)
+	return c.answer(&args, func() error {
+		if check == nil {
+			return nil
 		}
+		return check(args)
+	}, func() error { return do(ctx, args) })
+}
+
+// answer reads the arguments, checks them, and does what is asked with them.
+func (c call) answer(args any, check, do func() error) answer {
+	err := decode(c.Args, args)
+	if err != nil {
+		err = errorf(Malformed, "%s: %v", c.Request, err)
 	}
-	return done(do(ctx, args))
+	if err == nil {
+		err = check()
+	}
+	if err == nil {
+		err = do()
+	}
+	return done(err)
 }
 
 func without(ctx context.Context, c call, do func(context.Context) error) answer {

@@ -10,8 +10,9 @@ import (
 	"embed"
 	"fmt"
 	"path"
-	"slices"
 	"strings"
+
+	"farhand/internal/sorted"
 )
 
 //go:embed files
@@ -96,7 +97,7 @@ func Files(o Options) ([]File, error) {
 		}
 		all = append(all, File{Path: path.Join(o.Dir, target), Content: o.adapt(content)})
 	}
-	slices.SortFunc(all, func(a, b File) int { return strings.Compare(a.Path, b.Path) })
+	sorted.By(all, func(a, b File) int { return strings.Compare(a.Path, b.Path) })
 	return all, nil
 }
 

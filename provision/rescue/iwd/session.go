@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"farhand/internal/sorted"
 	"farhand/provision/rescue"
 
 	"github.com/godbus/dbus/v5"
@@ -103,7 +104,7 @@ func (s *session) find(ctx context.Context) (device, error) {
 	if len(devices) == 0 {
 		return device{}, rescue.ErrNoRadio
 	}
-	slices.SortFunc(devices, func(a, b device) int { return cmp.Compare(a.name(), b.name()) })
+	sorted.By(devices, func(a, b device) int { return cmp.Compare(a.name(), b.name()) })
 	for _, d := range devices {
 		_, radio := d.radio()
 		if modes, _ := radio["SupportedModes"].Value().([]string); slices.Contains(modes, "ap") {
