@@ -51,6 +51,7 @@ type Config struct {
 	PrinterDiscovery bool
 	LLM              LLM
 	ObserveEnabled   bool
+	ForwardAllow     []string // HOST:PORT; none: nothing
 	Sim              bool
 	Limits           Limits
 	LogLevel         slog.Level
@@ -105,6 +106,7 @@ func build(k *koanf.Koanf, in Input) (Config, error) {
 		HardwareDeny:    k.Strings("hardware.deny"),
 		Actuators:       k.Strings("hardware.actuators"),
 		ObserveEnabled:  k.Bool("observe.enabled"),
+		ForwardAllow:    k.Strings("forward.allow"),
 
 		PrinterDiscovery: k.Bool("hardware.printer_discovery"),
 		Sim:              k.Bool("sim"),

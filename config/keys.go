@@ -71,6 +71,7 @@ func Keys() []Key {
 		{"llm.context_tokens", integer, 4096, "most tokens of prompt and answer together; more takes memory (ollama only)"},
 		{"llm.keep_alive_seconds", number, 1800.0, "a model stays in memory for so long after its last use (ollama only)"},
 		{"llm.queue", integer, 4, "completions that may wait their turn, where the platform grants that; 0: none"},
+		{"forward.allow", list, nil, "targets HOST:PORT of TCP connections that may be forwarded: names, addresses, networks (10.0.0.0/8:80), ports 80, 8000-8010 or * (default: none)"},
 		{"observe.enabled", boolean, true, "let whom the owner allows it read the journal and see how the machine is doing"},
 		{"sim", boolean, false, "add a bench of simulated devices"},
 		{"limits.max_concurrent", integer, 4, "requests in work at once on one socket, 1 to 1024"},

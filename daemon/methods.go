@@ -120,6 +120,10 @@ func (s *session) methods() shim.Table {
 		wire.THardwareListRequest: {Handle: shim.Unary(s.d.listHardware)},
 		wire.THardwareOp:          {Handle: shim.Unary(s.hardware), Lane: s.hardwareLane, Quick: true},
 	}
+	if s.d.forward != nil {
+		t[wire.TForwardOpen] = shim.Method{Handle: shim.Unary(s.openForward), Quick: true}
+		t[wire.TForwardData] = shim.Method{Handle: shim.Unary(s.forwardData), Quick: true, Lane: func(*shim.Call) string { return "forward" }}
+	}
 	if s.d.observe != nil {
 		t[wire.TTopRequest] = shim.Method{Handle: shim.Unary(s.top)}
 		t[wire.TLogsRequest] = shim.Method{Handle: shim.Unary(s.logs)}

@@ -19,6 +19,7 @@ import (
 	"farhand/config"
 	"farhand/device"
 	"farhand/files"
+	"farhand/forward"
 	"farhand/grant"
 	"farhand/identity"
 	"farhand/internal/pinned"
@@ -57,6 +58,7 @@ type services struct {
 	hotplug   hotplug
 	pulls     pulls
 	observe   *observe.Service // nil: off
+	forward   *forward.Service // nil: off
 	live      live
 	ceiling   wire.Ceiling
 	name      atomic.Pointer[string] // display_name, which the owner may change
@@ -105,6 +107,7 @@ func open(ctx context.Context, o Options) (_ *services, err error) {
 	}
 	for _, step := range []func(context.Context, Options) error{
 		d.openIdentity, d.openAudit, d.openRoots, d.openUploads, d.openGrants, d.openShell, d.openStreams, d.openTerminals, d.openHardware, d.openLLM, d.openObserve,
+		d.openForward,
 	} {
 		if err := step(ctx, o); err != nil {
 			return nil, errors.Join(err, d.recordFailedStart(err))
@@ -295,6 +298,9 @@ func (d *services) capabilities() wire.Capabilities {
 	}
 	if d.observe != nil {
 		caps = append(caps, wire.Observe)
+	}
+	if d.forward != nil {
+		caps = append(caps, wire.Forward)
 	}
 	if d.dispatch != nil {
 		caps = append(caps, wire.HardwareSerial, wire.HardwareUSB, wire.HardwareGPIO, wire.HardwareI2C, wire.HardwareSPI, wire.HardwarePrinter)

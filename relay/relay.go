@@ -21,6 +21,7 @@ import (
 	"farhand/internal/version"
 	"farhand/relay/acts"
 	"farhand/relay/cluster"
+	"farhand/relay/events"
 	"farhand/relay/limit"
 	"farhand/relay/oauth"
 	"farhand/relay/route"
@@ -125,14 +126,15 @@ func New(ctx context.Context, cfg Config) (_ *Relay, err error) {
 	if cfg.Limits != nil {
 		rates = *cfg.Limits
 	}
-	limits := limit.New(rates)
+	limits, feed := limit.New(rates), events.New()
 	r.auth, err = oauth.New(ctx, oauth.Config{
-		Store: r.store, Limits: limits, Shared: r.node != nil, PublicURL: r.url, Passphrases: cfg.Passphrases, Record: recorder(r.audit, r.acts, cfg.Log), Log: cfg.Log,
+		Store: r.store, Limits: limits, Shared: r.node != nil, PublicURL: r.url, Passphrases: cfg.Passphrases, Log: cfg.Log,
+		Record: published(feed, recorder(r.audit, r.acts, cfg.Log)),
 	})
 	if err != nil {
 		return nil, err
 	}
-	r.router = route.New(route.Config{Authority: r.auth, Store: r.store, Cluster: r.node, Limits: limits, Acts: r.acts, Log: cfg.Log})
+	r.router = route.New(route.Config{Authority: r.auth, Store: r.store, Cluster: r.node, Limits: limits, Acts: r.acts, Events: feed, Log: cfg.Log})
 	r.auth.Connect(r.router)
 	if r.node != nil {
 		if err = r.router.Join(ctx); err != nil {

@@ -158,11 +158,7 @@ func (s *Stream) Record(v any) error {
 // the end of the stream or of ctx. One goroutine may call it.
 func (s *Stream) Room(ctx context.Context, n int) error {
 	for {
-		s.mu.Lock()
-		owed := s.ring.total - s.had
-		fits := owed == 0 || owed+int64(n) <= int64(s.opts.Ring)
-		s.mu.Unlock()
-		if fits {
+		if s.Fits(n) {
 			return nil
 		}
 		select {
@@ -173,6 +169,14 @@ func (s *Stream) Room(ctx context.Context, n int) error {
 			return ctx.Err()
 		}
 	}
+}
+
+// Fits says whether Room would wait for nothing.
+func (s *Stream) Fits(n int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	owed := s.ring.total - s.had
+	return owed == 0 || owed+int64(n) <= int64(s.opts.Ring)
 }
 
 // receiverHad notes how much of what was written the receiver has. Called with

@@ -32,6 +32,7 @@ const (
 	LocalLLMExtended Capability = "local_llm_extended" // thoughts, waiting and timings; LLM_STATUS_REQUEST, LLM_EMBED
 	LLMManage        Capability = "llm_manage"         // LLM_PULL, LLM_REMOVE
 	Observe          Capability = "observe"            // the machine's journal and how it is doing
+	Forward          Capability = "forward"            // TCP connections to what the machine reaches
 
 	MachineFactsCapability Capability = "machine_facts" // facts in the control socket's STATUS
 	Machines               Capability = "machines"      // MACHINE_LIST_REQUEST
@@ -87,7 +88,7 @@ func (c Capability) Owned() Capability {
 // the protocol itself (browsing, grants, anchors), which no ceiling names.
 func (c Capability) Approvable() bool {
 	switch c {
-	case Shell, Files, ComputerUse, LocalLLM, LLMManage, Recording, Observe:
+	case Shell, Files, ComputerUse, LocalLLM, LLMManage, Recording, Observe, Forward:
 		return true
 	}
 	return c.IsHardware()
@@ -97,7 +98,7 @@ func (c Capability) Approvable() bool {
 // nobody gets it without somebody having named it.
 func (c Capability) Sensitive() bool {
 	switch c {
-	case Shell, ComputerUse, Recording, Observe:
+	case Shell, ComputerUse, Recording, Observe, Forward:
 		return true
 	}
 	return false

@@ -63,8 +63,11 @@ const (
 	SerialStale            Code = "SERIAL_STALE" // of the handle family: no such handle, or what it stood for has ended
 	USBStale               Code = "USB_STALE"
 	GPIOStale              Code = "GPIO_STALE"
-	StreamNotFound         Code = "STREAM_NOT_FOUND"   // no such stream, or not this caller's
-	TerminalNotFound       Code = "TERMINAL_NOT_FOUND" // no such terminal, or not this caller's
+	StreamNotFound         Code = "STREAM_NOT_FOUND" // no such stream, or not this caller's
+
+	TargetNotAllowed  Code = "TARGET_NOT_ALLOWED" // the configuration does not name what is to be connected to
+	TargetUnreachable Code = "TARGET_UNREACHABLE" // or nothing answers there
+	TerminalNotFound  Code = "TERMINAL_NOT_FOUND" // no such terminal, or not this caller's
 
 	TransferNotFound Code = "TRANSFER_NOT_FOUND" // no such transfer is open, or not this session's: open it again
 	TransferOffset   Code = "TRANSFER_OFFSET"    // not what comes next; details.offset does

@@ -67,6 +67,7 @@ var elsewhere = map[string][]any{
 	"Operations":          {HardwareOp{}, HardwareResult{}},
 	"Streams":             {StreamData{}, StreamCredit{}, StreamAttach{}, StreamAttached{}, StreamClose{}},
 	"Terminals":           {TerminalOpen{}, TerminalAttach{}, TerminalOpened{}, TerminalInput{}, TerminalTaken{}, TerminalResize{}, TerminalClose{}, TerminalListResponse{}},
+	"Forwarding":          {ForwardOpen{}, ForwardOpened{}, ForwardRecord{}, ForwardData{}, ForwardTaken{}},
 	"The machine itself":  {TopRequest{}, TopResponse{}, LogsRequest{}, LogsResponse{}, LogRecord{}},
 	"Hardware as handles": {SerialOpen{}, SerialHandleWrite{}, SerialHandleRead{}, SerialReadResponse{}, USBOpen{}, USBTransfer{}, USBTransferResponse{}, GPIOHandleConfigure{}, GPIOHandleWrite{}, GPIOReadResponse{}},
 	"Files in pieces":     {TransferOpen{}, TransferOpened{}, TransferChunk{}, TransferCommit{}, TransferCommitted{}, TransferAbort{}, TransferRead{}, TransferData{}, TransferList{}, TransferEntries{}, TransferMake{}},

@@ -154,6 +154,7 @@ func TestEveryMethodHasATranscript(t *testing.T) {
 		wire.RootGrantInvalid, wire.SessionNotAttached, wire.SessionAlreadyActive, wire.SessionRevisionMismatch, wire.FeatureNotSupported,
 		wire.ModelNotAvailable, wire.LocalLLMBusy, wire.LocalLLMFailed, wire.HardwareNotFound, wire.HardwareAmbiguous, wire.HardwareBusy,
 		wire.HardwareOpenFailed, wire.HardwareTransferFailed, wire.DeviceGone, wire.InvalidArgument, wire.HardwareNotGranted, wire.SerialStale, wire.USBStale, wire.GPIOStale, wire.StreamNotFound, wire.TransferNotFound, wire.TransferOffset, wire.TransferMismatch, wire.SourceChanged, wire.DiskFull, wire.ReadOnlyDisk, wire.PathNotAllowed,
+		wire.TargetNotAllowed,
 	} {
 		if !codes[c] {
 			t.Errorf("no transcript of an ERROR with %s", c)

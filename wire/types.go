@@ -99,6 +99,11 @@ const (
 	TSettingsSet          Type = "SETTINGS_SET"
 	TSettings             Type = "SETTINGS"
 
+	TForwardOpen   Type = "FORWARD_OPEN"
+	TForwardOpened Type = "FORWARD_OPENED"
+	TForwardData   Type = "FORWARD_DATA"
+	TForwardTaken  Type = "FORWARD_TAKEN"
+
 	TTopRequest   Type = "TOP_REQUEST"
 	TTopResponse  Type = "TOP_RESPONSE"
 	TLogsRequest  Type = "LOGS_REQUEST"
@@ -240,8 +245,11 @@ var methods = map[Type]Method{
 	TGPIOClose:     {Request: TGPIOClose, Response: TAck, Channel: Data, Capability: HardwareGPIO, Extension: true},
 
 	TStreamCredit: {Request: TStreamCredit, Channel: Control | Data, Capability: Streams, Extension: true},
-	TTopRequest:   {Request: TTopRequest, Response: TTopResponse, Channel: Data, Capability: Observe, Repeatable: true, Extension: true},
-	TLogsRequest:  {Request: TLogsRequest, Response: TLogsResponse, Channel: Data, Capability: Observe, Repeatable: true, Extension: true},
+	TForwardOpen:  {Request: TForwardOpen, Response: TForwardOpened, Channel: Data, Capability: Forward, Extension: true},
+	TForwardData:  {Request: TForwardData, Response: TForwardTaken, Channel: Data, Capability: Forward, Repeatable: true, Extension: true},
+
+	TTopRequest:  {Request: TTopRequest, Response: TTopResponse, Channel: Data, Capability: Observe, Repeatable: true, Extension: true},
+	TLogsRequest: {Request: TLogsRequest, Response: TLogsResponse, Channel: Data, Capability: Observe, Repeatable: true, Extension: true},
 
 	TStreamAttach: {Request: TStreamAttach, Response: TStreamAttached, Channel: Control | Data, Capability: Streams, Repeatable: true, Extension: true},
 	TStreamClose:  {Request: TStreamClose, Response: TAck, Channel: Control | Data, Capability: Streams, Repeatable: true, Extension: true},

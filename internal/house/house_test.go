@@ -42,6 +42,7 @@ var layers = map[string][]string{
 	"terminal":          {"stream", "wire"},
 	"llm":               {"stream", "wire"},
 	"observe":           {"stream", "wire"},
+	"forward":           {"stream", "wire"},
 	"provision":         {"wire", "identity", "auth", "systemd"},
 	"shim":              {"audit", "grant", "link", "stream", "wire"},
 	"daemon":            {"*"},

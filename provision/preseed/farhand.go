@@ -169,7 +169,7 @@ func (f *Farhand) setCapabilities(v value) (note string, err error) {
 func capabilities() []wire.Capability {
 	return []wire.Capability{
 		wire.DirectoryBrowse, wire.Files, wire.Shell, wire.LocalLLM,
-		wire.HardwareGPIO, wire.HardwareSerial, wire.HardwareUSB, wire.HardwareI2C, wire.HardwareSPI, wire.HardwarePrinter, wire.Observe,
+		wire.HardwareGPIO, wire.HardwareSerial, wire.HardwareUSB, wire.HardwareI2C, wire.HardwareSPI, wire.HardwarePrinter, wire.Observe, wire.Forward,
 	}
 }
 

@@ -25,7 +25,7 @@ const (
 // didn't say what it offers.
 var known = []wire.Capability{
 	wire.Files, wire.HardwareSerial, wire.HardwareUSB, wire.HardwareGPIO, wire.HardwareI2C, wire.HardwareSPI,
-	wire.HardwarePrinter, wire.LocalLLM, wire.LLMManage, wire.Shell, wire.Observe,
+	wire.HardwarePrinter, wire.LocalLLM, wire.LLMManage, wire.Shell, wire.Observe, wire.Forward,
 }
 
 // plumbing are capabilities that no ceiling names; in a list they mean nothing.

@@ -83,6 +83,7 @@ var labels = map[wire.Capability]string{
 	wire.HardwareSPI:     "SPI buses",
 	wire.HardwarePrinter: "Printers",
 	wire.Observe:         "Its logs, and how it is doing",
+	wire.Forward:         "TCP connections from it, to what its configuration names",
 }
 
 const observeWarning = "The logs are those of the whole machine, with whatever its programs write into them."

@@ -13,6 +13,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"farhand/relay/access"
+	"farhand/relay/events"
 	"farhand/wire"
 )
 
@@ -147,7 +148,9 @@ func (s *Server) runDevice(ws *websocket.Conn, token string, who access.Device, 
 	}
 	s.log.Info("device connected", append(d.describe(), "capabilities", len(d.granted))...)
 	err = d.readLoop()
-	d.leave()
+	if d.leave() && !s.isClosed() {
+		d.machine.happened(events.Event{Type: events.MachineOffline, Reason: closeText(err)})
+	}
 	s.log.Info("device disconnected", append(d.describe(), "why", closeText(err), "after", time.Since(k.born).Round(time.Millisecond))...)
 	k.finish(err)
 }
@@ -196,7 +199,8 @@ func (s *Server) handshake(k *socket, who access.Device, ses *session) (_ *devic
 		who.MachineID = h.MachineID
 	}
 	m := s.machine(who.Owner, h.MachineID)
-	if err := m.refresh(ctx); err != nil {
+	before, err := m.read(ctx)
+	if err != nil {
 		if errors.Is(err, access.ErrNotFound) {
 			return nil, forbidden("this machine isn't approved")
 		}
@@ -219,7 +223,7 @@ func (s *Server) handshake(k *socket, who access.Device, ses *session) (_ *devic
 	}
 	d := &device{sock: k, token: who, machine: m, session: ses, offered: h.Capabilities,
 		id: uuid.NewString(), prefix: idPrefix()}
-	if err := d.welcome(h); err != nil {
+	if err := d.welcome(h, before); err != nil {
 		return nil, err
 	}
 	return d, nil
@@ -235,9 +239,10 @@ func idPrefix() string {
 
 // welcome answers HELLO and takes the socket over. Grants are read under the
 // machine's lock, so that no change falls between the answer and GRANTS_UPDATE.
-func (d *device) welcome(h hello) error {
+func (d *device) welcome(h hello, before *wire.Hello) error {
 	m := d.machine
 	m.mu.Lock()
+	continued := m.control != nil // by another connection, which this one replaces
 	approval := m.approved()
 	limits := ceilings{approval: approval}
 	set := wire.GrantSet{Owner: m.key.owner, Approval: approval}
@@ -282,6 +287,10 @@ func (d *device) welcome(h hello) error {
 	} else {
 		m.announce()
 		m.remember()
+		if !continued {
+			m.happened(events.Event{Type: events.MachineOnline})
+		}
+		m.devicesSince(before, h.Hello)
 	}
 	d.lookAgain()
 	return nil
@@ -355,14 +364,16 @@ func (d *device) status(env wire.Envelope) {
 	}
 }
 
-// leave gives up the socket's place.
-func (d *device) leave() {
+// leave gives up the socket's place, and says whether the machine is offline now
+// that wasn't before.
+func (d *device) leave() (offline bool) {
 	if d.session != nil {
 		d.session.drop(d)
 	} else {
-		d.machine.drop(d)
+		offline = d.machine.drop(d)
 	}
 	d.lane.detach(d)
+	return offline
 }
 
 // revoke ends the socket, see socket.revoke.

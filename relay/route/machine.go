@@ -69,12 +69,23 @@ func (s *Server) known(owner, id string) *machine {
 
 // refresh reads what the owner approved.
 func (m *machine) refresh(ctx context.Context) error {
+	_, err := m.read(ctx)
+	return err
+}
+
+// read is refresh with the last HELLO; nil if there is none.
+func (m *machine) read(ctx context.Context) (*wire.Hello, error) {
 	rec, err := m.srv.authority.Machine(ctx, m.key.owner, m.key.id)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	m.approval.Store(&rec.Approval)
-	return nil
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.hello != nil { // not stored yet
+		return m.hello, nil
+	}
+	return rec.Hello, nil
 }
 
 // approved is what the owner approved; a machine not read yet allows nothing.
@@ -112,14 +123,16 @@ func (m *machine) announce() {
 	m.came = make(chan struct{})
 }
 
-// drop gives up the control socket, if it still is d.
-func (m *machine) drop(d *device) {
+// drop gives up the control socket, if it still is d, and says whether it was.
+func (m *machine) drop(d *device) bool {
 	m.mu.Lock()
-	if m.control == d {
+	mine := m.control == d
+	if mine {
 		m.control, m.lostAt = nil, time.Now()
 	}
 	m.mu.Unlock()
 	m.srv.places.released(m)
+	return mine
 }
 
 // connected waits for the control socket: not at all if it is there, and no

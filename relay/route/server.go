@@ -14,6 +14,7 @@ import (
 	"farhand/relay/access"
 	"farhand/relay/acts"
 	"farhand/relay/cluster"
+	"farhand/relay/events"
 	"farhand/relay/limit"
 	"farhand/relay/store"
 	"farhand/wire"
@@ -113,6 +114,8 @@ type Config struct {
 	Acts *acts.Book
 	// Limits bound how fast each login and token may ask; nil: nothing is bounded.
 	Limits *limit.Limits
+	// Events takes what happens to machines, for GET /api/events; nil: one of its own.
+	Events *events.Feed
 	// ClientID is the OAuth client whose tokens are taken on device sockets.
 	// Empty: autogpt-local-executor.
 	ClientID string
@@ -136,6 +139,8 @@ type Server struct {
 	transport *http.Transport // to other instances
 	askers    askers
 	holders   counter
+	followers counter
+	events    *events.Feed
 
 	ctx    context.Context // ends with Shutdown
 	cancel context.CancelFunc
@@ -160,8 +165,12 @@ func newServer(cfg Config, t timing, b bounds) *Server {
 			CheckOrigin: sameOrigin,
 		},
 		families: counter{max: maxFamilySockets}, holders: counter{max: maxHolderSockets},
+		followers: counter{max: maxFollowers}, events: cfg.Events,
 		sockets: make(map[*socket]struct{}), machines: make(map[machineKey]*machine),
 		sessions: make(map[sessionRef]*session), listeners: listeners{byTag: make(map[string]*operator)},
+	}
+	if s.events == nil {
+		s.events = events.New()
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
@@ -201,6 +210,7 @@ func (s *Server) Register(mux *http.ServeMux) {
 	mux.HandleFunc("GET /ws/local-executor", s.serveDevice)
 	mux.HandleFunc("GET /ws/local-executor/{session_id}", s.serveDevice)
 	mux.HandleFunc("GET /ws/operator", s.serveOperator)
+	mux.HandleFunc("GET /api/events", s.getEvents)
 	mux.HandleFunc("POST /api/sessions", s.call(s.postSession))
 	mux.HandleFunc("GET /api/sessions", s.call(s.getSessions))
 	mux.HandleFunc("DELETE /api/sessions/{session_id}", s.call(s.deleteSession))

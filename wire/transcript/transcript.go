@@ -281,6 +281,14 @@ func Payload(t wire.Type) any {
 		return new(wire.GPIOReadResponse)
 	case wire.TSerialClose, wire.TUSBClose, wire.TGPIORead, wire.TGPIOClose:
 		return new(wire.Handle)
+	case wire.TForwardOpen:
+		return new(wire.ForwardOpen)
+	case wire.TForwardOpened:
+		return new(wire.ForwardOpened)
+	case wire.TForwardData:
+		return new(wire.ForwardData)
+	case wire.TForwardTaken:
+		return new(wire.ForwardTaken)
 	case wire.TTopRequest:
 		return new(wire.TopRequest)
 	case wire.TTopResponse:

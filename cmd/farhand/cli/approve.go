@@ -26,8 +26,8 @@ func (a *app) approve() *cobra.Command {
 with the one that the machine itself shows, lets it in.
 
 Without --allow it gets what it asks for, except the shell (whoever may run commands
-may do everything that the daemon on that machine may) and observe (its logs). On a
-terminal approve asks first; --yes doesn't.`,
+may do everything that the daemon on that machine may), observe (its logs) and forward
+(what it can reach). On a terminal approve asks first; --yes doesn't.`,
 		Example: `  farhand approve BCDF-GHJK
   farhand approve BCDF-GHJK --name bench --allow files,shell,hardware_serial
   farhand approve BCDF-GHJK --device 'serial:*' --root /data/work
@@ -41,7 +41,7 @@ terminal approve asks first; --yes doesn't.`,
 	flags.BoolVarP(&f.yes, "yes", "y", false, "don't ask")
 	flags.BoolVar(&f.deny, "deny", false, "turn the machine away")
 	flags.StringVar(&f.name, "name", "", "your name for the machine (default: its own)")
-	flags.StringSliceVar(&f.allow, "allow", nil, "allow these `CAPABILITIES`, separated by commas (default: what it asks for, without shell and observe)")
+	flags.StringSliceVar(&f.allow, "allow", nil, "allow these `CAPABILITIES`, separated by commas (default: what it asks for, without shell, observe and forward)")
 	flags.StringArrayVar(&f.device, "device", nil, "allow only devices whose id fits this `PATTERN`, of them only ;lines=… and ;ops=… if given (see grants); may be repeated")
 	flags.StringArrayVar(&f.roots, "root", nil, "allow only this `DIRECTORY` and what is below it; may be repeated")
 	for _, other := range []string{"allow", "device", "root", "name"} {
@@ -142,7 +142,7 @@ func (a *app) showAsking(p client.Approval, d client.Decision) {
 func capabilities(names []string) ([]wire.Capability, error) {
 	known := []wire.Capability{
 		wire.Files, wire.Shell, wire.LocalLLM, wire.LLMManage, wire.HardwareSerial, wire.HardwareUSB, wire.HardwareGPIO,
-		wire.HardwareI2C, wire.HardwareSPI, wire.HardwarePrinter, wire.Observe,
+		wire.HardwareI2C, wire.HardwareSPI, wire.HardwarePrinter, wire.Observe, wire.Forward,
 	}
 	if names == nil {
 		return nil, nil

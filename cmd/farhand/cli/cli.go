@@ -120,9 +120,10 @@ farhand exec -- uptime, farhand ls :/etc.`,
 		a.ls(), a.stat(), a.cat(), a.put(), a.get(), a.cp(), a.rm(), a.mv(),
 		a.serial(), a.gpio(), a.i2c(), a.spi(), a.usb(), a.print(), a.release(),
 		a.llm(),
-		a.logs(), a.top(),
+		a.logs(), a.top(), a.forward(),
 	)
 	add("manage", a.approve(), a.grants(), a.settings(), a.label(), a.groups(), a.defaultMachine(), a.flash(), a.claim(), a.token(), a.sessions(), a.revoke(), a.audit())
+	add("manage", a.events())
 	add("account", a.login(), a.logout(), a.whoami())
 	root.AddCommand(a.version(), exitCodes())
 	return root

@@ -179,6 +179,9 @@ func ceilingHint(ceiling, capability string) string {
 		if capability == string(wire.Observe) {
 			return "the machine's own configuration turns it off, or its daemon is older: observe.enabled = true"
 		}
+		if capability == string(wire.Forward) {
+			return "the machine's own configuration names what may be reached: forward.allow = [\"127.0.0.1:80\"]"
+		}
 		return "the machine's own configuration does not allow " + capability
 	case "approval":
 		return "its owner allows it with farhand grants MACHINE --add " + capability

@@ -1,0 +1,228 @@
+package route
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strconv"
+	"time"
+
+	"farhand/relay/access"
+	"farhand/relay/events"
+	"farhand/wire"
+)
+
+const (
+	maxFollowers = 16 // of one operator's login or token
+	// eventWrite bounds one write: whoever doesn't read comes back with the cursor.
+	eventWrite = 30 * time.Second
+)
+
+// eventSign is the line that says where the reader stands: after what is kept, and
+// then now and then.
+type eventSign struct {
+	Cursor string `json:"cursor"`
+}
+
+// eventGap is the line that says what is missing before the next.
+type eventGap struct {
+	Gap events.Gap `json:"gap"`
+}
+
+// eventEnd is the last line of a feed that ends by itself.
+type eventEnd struct {
+	End string `json:"end"`
+}
+
+// getEvents is GET /api/events: what is kept, and with follow what comes, as lines
+// of JSON.
+func (s *Server) getEvents(w http.ResponseWriter, r *http.Request) {
+	if !s.enter() {
+		s.replyError(w, wire.Errorf(wire.MachineUnreachable, "the relay is shutting down"))
+		return
+	}
+	defer s.leave()
+	op, ok := s.operatorOf(w, r)
+	if !ok {
+		return
+	}
+	f := feedReader{srv: s, r: r, cursor: r.URL.Query().Get("after")}
+	var err error
+	if text := r.URL.Query().Get("follow"); text != "" {
+		if f.follow, err = strconv.ParseBool(text); err != nil {
+			s.replyError(w, wire.Errorf(wire.InvalidArgument, "follow must be true or false").With("field", "follow"))
+			return
+		}
+	}
+	if name := r.URL.Query().Get("machine"); name != "" {
+		rec, err := s.resolve(r.Context(), op, name)
+		if err != nil {
+			s.replyError(w, err)
+			return
+		}
+		f.machine = rec.ID
+	}
+	if _, _, _, _, err := s.events.Since(op.Owner, f.cursor); err != nil {
+		s.replyError(w, err)
+		return
+	}
+	if f.follow {
+		if !s.followers.enter(op.Owner + "/" + op.Holder) {
+			s.replyError(w, wire.Errorf(wire.ShimOverloaded, "events are followed %d times already by this login or token", maxFollowers))
+			return
+		}
+		defer s.followers.leave(op.Owner + "/" + op.Holder)
+	}
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	w.Header().Set("Cache-Control", "no-store")
+	f.out, f.control = bufio.NewWriterSize(w, writeBuffer), http.NewResponseController(w)
+	// The server's bounds for requests don't fit one that goes on. That they can't
+	// be moved, under a server of another kind, only means that it ends sooner.
+	_ = f.control.SetReadDeadline(time.Time{})
+	f.run(op)
+}
+
+// feedReader is one reading of the feed.
+type feedReader struct {
+	srv     *Server
+	r       *http.Request
+	out     *bufio.Writer
+	control *http.ResponseController
+	follow  bool
+	machine string // only of this one; empty: all
+	cursor  string
+}
+
+// run writes until the reader is gone, the token is no longer good or the relay
+// stops; without follow, what is kept.
+func (f *feedReader) run(op access.Operator) {
+	sign := time.NewTicker(f.srv.timing.ping)
+	defer sign.Stop()
+	for {
+		list, next, gap, wake, err := f.srv.events.Since(op.Owner, f.cursor)
+		if err != nil || f.write(op, list, gap, next) != nil || !f.follow {
+			return
+		}
+		f.cursor = next
+		select {
+		case <-wake:
+		case <-sign.C:
+		case <-f.r.Context().Done():
+			return
+		case <-f.srv.ctx.Done():
+			return
+		}
+		// What it may see, if anything, is asked anew each time.
+		token, _ := bearer(f.r)
+		op, err = f.srv.authority.Operator(f.r.Context(), token)
+		if errors.Is(err, access.ErrUnauthorized) {
+			_ = f.line(eventEnd{"token_revoked"})
+			_ = f.flush()
+			return
+		}
+		if err != nil {
+			return // the reader comes back with its cursor
+		}
+	}
+}
+
+func (f *feedReader) write(op access.Operator, list []events.Event, gap events.Gap, next string) error {
+	_ = f.control.SetWriteDeadline(time.Now().Add(eventWrite))
+	if gap != "" {
+		if err := f.line(eventGap{gap}); err != nil {
+			return err
+		}
+	}
+	names := f.names(op, list)
+	for _, e := range list {
+		e, visible := seenBy(op, e)
+		if !visible || f.machine != "" && e.Machine != f.machine {
+			continue
+		}
+		e.Name = names[e.Machine]
+		if err := f.line(e); err != nil {
+			return err
+		}
+	}
+	if err := f.line(eventSign{next}); err != nil {
+		return err
+	}
+	return f.flush()
+}
+
+func (f *feedReader) line(v any) error {
+	enc := json.NewEncoder(f.out)
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}
+
+func (f *feedReader) flush() error { return errors.Join(f.out.Flush(), f.control.Flush()) }
+
+// names are the owner's names of the machines that events are about.
+func (f *feedReader) names(op access.Operator, list []events.Event) map[string]string {
+	if len(list) == 0 {
+		return nil
+	}
+	all, err := f.srv.authority.Machines(f.r.Context(), op.Owner)
+	if err != nil {
+		return nil // the ids do without
+	}
+	names := make(map[string]string, len(all))
+	for _, m := range all {
+		names[m.ID] = m.Name
+	}
+	return names
+}
+
+// seenBy is an event as an operator may see it: a token sees what happens to its
+// machines and their devices, and not who did it.
+func seenBy(op access.Operator, e events.Event) (events.Event, bool) {
+	if op.Login {
+		return e, true
+	}
+	switch e.Type {
+	case events.MachineOnline, events.MachineOffline, events.MachineRemoved, events.GrantsChanged:
+	case events.DeviceAdded, events.DeviceRemoved, events.DeviceChanged:
+		if op.Ceiling != nil && (e.Device == nil || !visibleTo(op.Ceiling, *e.Device)) {
+			return e, false
+		}
+	default:
+		return e, false
+	}
+	e.Holder, e.Subject, e.Address = "", "", ""
+	return e, op.MayUse(e.Machine)
+}
+
+// happened publishes what happened to a machine.
+func (m *machine) happened(e events.Event) {
+	e.Machine = m.key.id
+	m.srv.events.Publish(m.key.owner, e)
+}
+
+// devicesSince publishes how the devices of a HELLO differ from those of the one
+// before. A list that was cut says nothing about what isn't in it.
+func (m *machine) devicesSince(before *wire.Hello, now wire.Hello) {
+	if before == nil || before.HardwareTruncated || now.HardwareTruncated {
+		return
+	}
+	known := make(map[string]wire.HardwareDevice, len(before.HardwareDevices))
+	for _, d := range before.HardwareDevices {
+		known[d.ID] = d
+	}
+	for _, d := range now.HardwareDevices {
+		was, there := known[d.ID]
+		delete(known, d.ID)
+		switch {
+		case !there:
+			m.happened(events.Event{Type: events.DeviceAdded, Device: &d})
+		case was.Available != d.Available:
+			m.happened(events.Event{Type: events.DeviceChanged, Device: &d})
+		}
+	}
+	for _, d := range before.HardwareDevices {
+		if _, gone := known[d.ID]; gone {
+			m.happened(events.Event{Type: events.DeviceRemoved, Device: &d})
+		}
+	}
+}
