@@ -69,7 +69,10 @@ func (c *connection) run(ctx context.Context) Ended {
 		if err == nil {
 			err = c.carry(ctx, tcp)
 		}
-		tcp.Close() // what it hadn't taken is lost with it
+		if err != nil {
+			_ = tcp.SetLinger(0) // also if nothing was carried yet
+		}
+		tcp.Close()
 	} else {
 		_ = c.record(ctx, wire.ForwardRecord{Error: wire.AsError(err)})
 	}
