@@ -217,6 +217,7 @@ func TestReset(t *testing.T) {
 		broken <- err
 	})
 	f = r.dial()
+	<-f.frames // it is connected
 	f.send([]byte("x"), false)
 	r.hub.CloseStream(f.id, alice)
 	if err := <-broken; err == nil {
