@@ -2,6 +2,7 @@ package relay
 
 import (
 	"farhand/relay/events"
+	"farhand/relay/metrics"
 	"farhand/relay/oauth"
 )
 
@@ -18,6 +19,14 @@ func published(feed *events.Feed, record func(oauth.Event) error) func(oauth.Eve
 			})
 		}
 		return nil
+	}
+}
+
+// counted counts what is recorded.
+func counted(m *metrics.Metrics, record func(oauth.Event) error) func(oauth.Event) error {
+	return func(e oauth.Event) error {
+		m.Audited(e.Op, e.Refused)
+		return record(e)
 	}
 }
 

@@ -23,6 +23,7 @@ import (
 	"farhand/relay/cluster"
 	"farhand/relay/events"
 	"farhand/relay/limit"
+	"farhand/relay/metrics"
 	"farhand/relay/oauth"
 	"farhand/relay/route"
 	"farhand/relay/store"
@@ -65,6 +66,9 @@ type Config struct {
 	Passphrases    oauth.Argon2 // zero: the default cost
 	// Limits bound how fast each login and token may ask. Nil: limit.Default.
 	Limits *limit.Rates
+	// MetricsListen is host:port where GET /metrics is served, by plain HTTP and to
+	// anybody who can connect; empty: nowhere, and nothing is counted.
+	MetricsListen string
 	// Cluster, if it has a URL, makes the relay one instance of several: the state
 	// lies in NATS JetStream instead of the data directory.
 	Cluster Cluster
@@ -85,6 +89,8 @@ type Relay struct {
 	certs    *certificates // nil: plain
 	listener net.Listener
 	admin    net.Listener
+	metrics  *metrics.Metrics // nil: nothing is counted, and numbers is nil
+	numbers  net.Listener
 	url      string
 	first    *oauth.Setup
 }
@@ -104,6 +110,13 @@ func New(ctx context.Context, cfg Config) (_ *Relay, err error) {
 	}
 	if err = r.openStore(ctx); err != nil {
 		return nil, err
+	}
+	if cfg.MetricsListen != "" {
+		if r.numbers, err = net.Listen("tcp", cfg.MetricsListen); err != nil {
+			return nil, fmt.Errorf("metrics: %w", err)
+		}
+		r.metrics = metrics.New()
+		r.store = r.metrics.Timed(r.store)
 	}
 	if r.certs, err = loadCertificates(cfg); err != nil {
 		return nil, err
@@ -129,12 +142,13 @@ func New(ctx context.Context, cfg Config) (_ *Relay, err error) {
 	limits, feed := limit.New(rates), events.New()
 	r.auth, err = oauth.New(ctx, oauth.Config{
 		Store: r.store, Limits: limits, Shared: r.node != nil, PublicURL: r.url, Passphrases: cfg.Passphrases, Log: cfg.Log,
-		Record: published(feed, recorder(r.audit, r.acts, cfg.Log)),
+		Record: counted(r.metrics, published(feed, recorder(r.audit, r.acts, cfg.Log))),
 	})
 	if err != nil {
 		return nil, err
 	}
-	r.router = route.New(route.Config{Authority: r.auth, Store: r.store, Cluster: r.node, Limits: limits, Acts: r.acts, Events: feed, Log: cfg.Log})
+	r.router = route.New(route.Config{Authority: r.auth, Store: r.store, Cluster: r.node, Limits: limits, Acts: r.acts, Events: feed, Metrics: r.metrics, Log: cfg.Log})
+	r.metrics.Live(r.router.Live)
 	r.auth.Connect(r.router)
 	if r.node != nil {
 		if err = r.router.Join(ctx); err != nil {
@@ -199,10 +213,11 @@ func (r *Relay) Run(ctx context.Context) error {
 		listener = r.certs.wrap(listener)
 	}
 	admin := r.server(adminHandler(r.auth))
+	numbers := r.server(nil)
 
 	running, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	ended := make(chan error, 5)
+	ended := make(chan error, 6)
 	serve := func(s *http.Server, l net.Listener) {
 		err := s.Serve(l)
 		if errors.Is(err, http.ErrServerClosed) {
@@ -214,6 +229,12 @@ func (r *Relay) Run(ctx context.Context) error {
 	}
 	go serve(public, listener)
 	go serve(admin, r.admin)
+	if r.numbers != nil {
+		numbers.Handler = r.metrics.Handler()
+		go serve(numbers, r.numbers)
+	} else {
+		ended <- nil
+	}
 	instance := r.server(nil)
 	if r.node != nil {
 		mux := http.NewServeMux()
@@ -234,7 +255,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	// The listener closes at once, before the sockets are told to come back.
 	quiet := make(chan error, 1)
 	go func() {
-		quiet <- errors.Join(public.Shutdown(bounded), admin.Shutdown(bounded), instance.Shutdown(bounded))
+		quiet <- errors.Join(public.Shutdown(bounded), admin.Shutdown(bounded), instance.Shutdown(bounded), numbers.Shutdown(bounded))
 	}()
 	patience, enough := context.WithTimeout(bounded, socketsTime)
 	defer enough()
@@ -246,6 +267,7 @@ func (r *Relay) Run(ctx context.Context) error {
 		public.Close()
 		admin.Close()
 		instance.Close()
+		numbers.Close()
 	}
 	var err error
 	for range cap(ended) {
@@ -265,7 +287,7 @@ func (r *Relay) Close() error {
 		errs = append(errs, r.auth.Close())
 		r.auth = nil
 	}
-	for _, l := range []*net.Listener{&r.listener, &r.admin} {
+	for _, l := range []*net.Listener{&r.listener, &r.admin, &r.numbers} {
 		if *l == nil {
 			continue
 		}

@@ -30,6 +30,7 @@ const defaultTail = 100
 
 // asked is what is remembered of a request until it has its answer.
 type asked struct {
+	what    wire.Type
 	op      string // empty: it isn't recorded
 	machine string
 	at      time.Time
@@ -37,11 +38,12 @@ type asked struct {
 
 // ask is what is to be remembered of a request.
 func ask(env wire.Envelope) asked {
+	a := asked{what: env.Type, at: time.Now()}
 	switch env.Type {
-	case wire.TPing, wire.TTerminalInput, wire.TTerminalResize:
-		return asked{}
+	case wire.TPing, wire.TTerminalInput, wire.TTerminalResize, wire.TForwardData:
+		return a
 	}
-	a := asked{op: unknownOp, at: time.Now()}
+	a.op = unknownOp
 	if _, ok := wire.MethodOf(env.Type); ok {
 		a.op = string(env.Type)
 	}
@@ -74,9 +76,12 @@ func (op *operator) intend(env wire.Envelope, method wire.Method, machine string
 	return wire.Errorf(cmp.Or(wire.CodeOf(err), wire.InternalError), "the relay can't record what is asked of it")
 }
 
-// ended records how a request ended; code is empty if well.
+// ended counts and records how a request ended; code is empty if well.
 func (op *operator) ended(ref requestRef, a asked, code wire.Code) {
 	s := op.srv
+	if !op.guest { // a guest's is counted where it came from
+		s.metrics.Request(a.what, code, time.Since(a.at))
+	}
 	if s.acts == nil || op.guest || a.op == "" {
 		return
 	}

@@ -14,6 +14,7 @@ import (
 
 	"farhand/relay/access"
 	"farhand/relay/events"
+	"farhand/relay/metrics"
 	"farhand/wire"
 )
 
@@ -62,6 +63,7 @@ func (s *Server) serveDevice(w http.ResponseWriter, r *http.Request) {
 	who, err := s.authority.Device(r.Context(), token)
 	switch {
 	case errors.Is(err, access.ErrUnauthorized):
+		s.metrics.AuthFailed(metrics.Device)
 		w.Header().Set("WWW-Authenticate", `Bearer error="invalid_token"`)
 		deny(w, http.StatusUnauthorized, "token unknown, expired or revoked")
 		return
@@ -126,7 +128,7 @@ func (s *Server) sessionForDevice(ctx context.Context, who access.Device, id str
 // runDevice is the reader of a device's socket, from the upgrade to the end.
 func (s *Server) runDevice(ws *websocket.Conn, token string, who access.Device, ses *session) {
 	k := s.newSocket(ws, s.bounds.device)
-	k.expires, k.owner, k.family = who.Expires, who.Owner, who.Family
+	k.expires, k.owner, k.family, k.peer = who.Expires, who.Owner, who.Family, metrics.Device
 	if !s.track(k) {
 		k.close(wire.CloseServiceRestart, "restarting")
 	}

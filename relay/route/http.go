@@ -15,6 +15,7 @@ import (
 
 	"farhand/relay/access"
 	"farhand/relay/limit"
+	"farhand/relay/metrics"
 	"farhand/wire"
 )
 
@@ -119,6 +120,7 @@ func (s *Server) operatorOf(w http.ResponseWriter, r *http.Request) (access.Oper
 	op, err := s.authority.Operator(r.Context(), token)
 	switch {
 	case errors.Is(err, access.ErrUnauthorized):
+		s.metrics.AuthFailed(metrics.Operator)
 		w.Header().Set("WWW-Authenticate", `Bearer error="invalid_token"`)
 		s.replyError(w, wire.Errorf(wire.AuthFailed, "token unknown, expired or revoked"))
 		return op, false

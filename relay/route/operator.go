@@ -14,6 +14,7 @@ import (
 
 	"farhand/internal/fnmatch"
 	"farhand/relay/access"
+	"farhand/relay/metrics"
 	"farhand/wire"
 )
 
@@ -85,7 +86,7 @@ func (s *Server) serveOperator(w http.ResponseWriter, r *http.Request) {
 // runOperator is the reader of an operator's socket.
 func (s *Server) runOperator(ws *websocket.Conn, token string, who access.Operator, guest bool) {
 	k := s.newSocket(ws, s.bounds.operator)
-	k.expires = who.Expires
+	k.expires, k.peer = who.Expires, metrics.Operator
 	op := &operator{srv: s, sock: k, who: who, token: token, guest: guest, waiting: make(map[requestRef]asked), blocked: make(map[*lane]struct{})}
 	k.drained, k.caughtUp = op.drained, op.caughtUp
 	if !s.track(k) {
@@ -291,7 +292,8 @@ func (op *operator) route(env wire.Envelope, frame *frameBuf) (*request, *lane, 
 		return nil, nil, refused
 	}
 	switch env.Type {
-	case wire.THardwareOp, wire.THardwareListRequest, wire.TStreamAttach, wire.TTerminalOpen, wire.TTerminalAttach, wire.TLLMPull:
+	case wire.THardwareOp, wire.THardwareListRequest, wire.TStreamAttach, wire.TTerminalOpen, wire.TTerminalAttach, wire.TLLMPull,
+		wire.TTopRequest, wire.TLogsRequest, wire.TForwardOpen:
 		op.mayStream()
 	case wire.TExecuteCommand:
 		r.timeout = op.srv.commandTimeout(env.Payload)

@@ -16,6 +16,7 @@ import (
 	"farhand/relay/cluster"
 	"farhand/relay/events"
 	"farhand/relay/limit"
+	"farhand/relay/metrics"
 	"farhand/relay/store"
 	"farhand/wire"
 )
@@ -114,6 +115,8 @@ type Config struct {
 	Acts *acts.Book
 	// Limits bound how fast each login and token may ask; nil: nothing is bounded.
 	Limits *limit.Limits
+	// Metrics counts; nil: nothing is counted.
+	Metrics *metrics.Metrics
 	// Events takes what happens to machines, for GET /api/events; nil: one of its own.
 	Events *events.Feed
 	// ClientID is the OAuth client whose tokens are taken on device sockets.
@@ -141,6 +144,7 @@ type Server struct {
 	holders   counter
 	followers counter
 	events    *events.Feed
+	metrics   *metrics.Metrics
 
 	ctx    context.Context // ends with Shutdown
 	cancel context.CancelFunc
@@ -165,7 +169,7 @@ func newServer(cfg Config, t timing, b bounds) *Server {
 			CheckOrigin: sameOrigin,
 		},
 		families: counter{max: maxFamilySockets}, holders: counter{max: maxHolderSockets},
-		followers: counter{max: maxFollowers}, events: cfg.Events,
+		followers: counter{max: maxFollowers}, events: cfg.Events, metrics: cfg.Metrics,
 		sockets: make(map[*socket]struct{}), machines: make(map[machineKey]*machine),
 		sessions: make(map[sessionRef]*session), listeners: listeners{byTag: make(map[string]*operator)},
 	}
@@ -372,6 +376,31 @@ func (s *Server) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	return s.Shutdown(ctx)
+}
+
+// Live counts the machines that are online, the sessions with a socket, and the
+// operators' sockets.
+func (s *Server) Live() (machines, sessions, operators int) {
+	s.mu.Lock()
+	allMachines, allSessions := make([]*machine, 0, len(s.machines)), make([]*session, 0, len(s.sessions))
+	for _, m := range s.machines {
+		allMachines = append(allMachines, m)
+	}
+	for _, ses := range s.sessions {
+		allSessions = append(allSessions, ses)
+	}
+	s.mu.Unlock()
+	for _, m := range allMachines {
+		if m.online() != nil {
+			machines++
+		}
+	}
+	for _, ses := range allSessions {
+		if ses.conn() != nil {
+			sessions++
+		}
+	}
+	return machines, sessions, len(s.listeners.all(func(op *operator) bool { return !op.guest }))
 }
 
 // Online implements access.Sockets.

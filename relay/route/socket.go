@@ -67,6 +67,7 @@ type socket struct {
 	// owner and family say whose token a device's socket has, so that it can be
 	// revoked from the upgrade on. Set before the socket is tracked.
 	owner, family string
+	peer          string // in the metrics; empty: not counted there
 
 	lastRead atomic.Int64 // unix nanoseconds of the last received byte
 	lastPing int64        // of the sweeper alone
@@ -134,6 +135,9 @@ func (k *socket) read(limit int) (*frameBuf, error) {
 			return nil, errTooBig
 		}
 		if err == io.EOF {
+			if k.peer != "" {
+				k.srv.metrics.Received(k.peer, n)
+			}
 			return pool.fit(buf, n), nil
 		}
 		if err != nil {
@@ -166,6 +170,9 @@ func (k *socket) send(f outFrame) error {
 	if waiting := k.bytes - k.loose; f.most == 0 && waiting > 0 && waiting+f.size() > k.limit {
 		k.mu.Unlock()
 		return fmt.Errorf("%d bytes waiting to be written: %w", k.bytes, errTooBig)
+	}
+	if k.peer != "" {
+		k.srv.metrics.Sent(k.peer, f.size())
 	}
 	if !k.writing && f.size() <= smallFrame && k.inline != nil {
 		k.writing = true

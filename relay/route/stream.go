@@ -181,6 +181,7 @@ func (op *operator) stream(d *device, env wire.Envelope, buf *frameBuf) {
 	if !errors.Is(err, errBehind) {
 		return
 	}
+	op.srv.metrics.Lost()
 	op.mu.Lock()
 	if op.missed == nil {
 		op.missed = make(map[scope]struct{})
