@@ -83,6 +83,7 @@ type daemon struct {
 	time      *timekeeper
 	board     board.Board
 	facts     atomic.Pointer[wire.MachineFacts]
+	counts    counts
 
 	mu           sync.Mutex
 	state        State
@@ -184,7 +185,7 @@ func (d *daemon) run(ctx context.Context) error {
 	d.openPresenter(ctx)
 	defer d.presenter.Close()
 	local, err := listenLocal(ctx, SocketPath(getenv(d.opts.Environ, "RUNTIME_DIRECTORY"), d.config.StateDir),
-		localHandlers{status: d.fullStatus, resume: d.resume, login: d.login}, d.log)
+		localHandlers{status: d.fullStatus, metric: d.writeMetrics, resume: d.resume, login: d.login}, d.log)
 	if err != nil {
 		return err
 	}
@@ -330,9 +331,10 @@ func (d *daemon) shimConfig() shim.Config {
 		Limits: shim.Limits{
 			MaxConcurrent: d.config.Limits.MaxConcurrent, MaxFileSize: d.config.Limits.MaxFileSize, CommandTimeout: d.config.Limits.CommandTimeout,
 		},
-		Facts:   d.facts.Load,
-		OnState: d.connectionChanged,
-		Log:     d.log,
+		Facts:    d.facts.Load,
+		OnState:  d.connectionChanged,
+		Answered: d.counts.answered,
+		Log:      d.log,
 	}
 }
 
@@ -643,6 +645,7 @@ func (d *daemon) connectionChanged(s shim.Status) {
 	d.graceLeases(s.Sessions)
 	if s.Phase == shim.Online {
 		if d.setState(StateOnline, "") {
+			d.counts.connected.Add(1)
 			d.tell("Online: " + d.config.Platform.String())
 		}
 		return

@@ -16,9 +16,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The local socket is HTTP over a Unix socket: GET /status for whoever may open
-// it (mode 0660), POST /resume and POST /login for root and the daemon's own
-// user, told apart by SO_PEERCRED (unix(7)).
+// The local socket is HTTP over a Unix socket: GET /status and GET /metrics for
+// whoever may open it (mode 0660), POST /resume and POST /login for root and the
+// daemon's own user, told apart by SO_PEERCRED (unix(7)).
 
 // socketName is the socket's file in $RUNTIME_DIRECTORY or the state directory.
 const socketName = "farhandd.sock"
@@ -38,6 +38,7 @@ func SocketPath(runtimeDir, stateDir string) string {
 // localHandlers is what the local socket does; all are safe for concurrent use.
 type localHandlers struct {
 	status func() Status
+	metric func(io.Writer) // in Prometheus' text format
 	resume func() error
 	login  func(tokens []byte) error
 }
@@ -140,6 +141,10 @@ func (h localHandlers) mux() http.Handler {
 		w.Header().Set("Content-Type", "application/json")
 		// The peer may be gone; there is nobody left to tell.
 		_ = json.NewEncoder(w).Encode(h.status())
+	})
+	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+		h.metric(w)
 	})
 	mux.HandleFunc("POST /resume", h.owner(func(http.ResponseWriter, *http.Request) error { return h.resume() }))
 	mux.HandleFunc("POST /login", h.owner(func(w http.ResponseWriter, r *http.Request) error {

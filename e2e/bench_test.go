@@ -38,6 +38,7 @@ type bench struct {
 	config        []string // TOML lines of the daemon, after the usual ones
 	tables        string   // TOML tables of the daemon
 	environ       []string // of the daemon, besides
+	relayFlags    []string
 	owner         operator
 }
 
@@ -125,7 +126,7 @@ func (b *bench) env(extra ...string) []string {
 
 func (b *bench) startRelay() {
 	b.t.Helper()
-	b.relay = start(b.t, "relay", b.env(), program("farhand-relay"), "run", "--listen", b.listen, "--data-dir", b.relayDir())
+	b.relay = start(b.t, "relay", b.env(), append([]string{program("farhand-relay"), "run", "--listen", b.listen, "--data-dir", b.relayDir()}, b.relayFlags...)...)
 }
 
 // signIn logs the owner in, or sets the account up.

@@ -29,6 +29,7 @@ func (k *socket) takeOneWay(e wire.Envelope) {
 
 // start admits a call and runs it.
 func (k *socket) start(c *Call, r *reader) {
+	c.began = time.Now()
 	c.ctx, c.cancel = context.WithCancelCause(k.ctx)
 	c.done = make(chan struct{})
 	c.recheck = func(p *grant.Policy) error { return k.permit(c.Type, p) }
@@ -165,6 +166,7 @@ func (k *socket) handle(c *Call) (result any, err error) {
 // answer sends the one terminal frame of a call. Its slot is free from the
 // moment that the frame is being written.
 func (k *socket) answer(c *Call, result any, err error) {
+	k.shim.cfg.Answered(c.Type, wire.CodeOf(err), time.Since(c.began))
 	k.mu.Lock()
 	c.ended = true
 	k.mu.Unlock()

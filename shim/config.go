@@ -62,7 +62,10 @@ type Config struct {
 
 	// OnState is told of every change of the connection. It must not block.
 	OnState func(Status)
-	Log     *slog.Logger
+	// Answered is told of each admitted request that got its answer, of the code of
+	// its error (empty for success) and how long that took. It must not block.
+	Answered func(t wire.Type, code wire.Code, took time.Duration)
+	Log      *slog.Logger
 }
 
 // Tokens gives access tokens. Safe for concurrent use.
@@ -149,6 +152,9 @@ func (c Config) check() (Config, error) {
 	}
 	if c.OnState == nil {
 		c.OnState = func(Status) {}
+	}
+	if c.Answered == nil {
+		c.Answered = func(wire.Type, wire.Code, time.Duration) {}
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)

@@ -187,6 +187,22 @@ func (s *Shim) Status() Status {
 	return s.snapshot()
 }
 
+// Load is how many requests of sessions are worked on, and how many wait for their
+// turn.
+func (s *Shim) Load() (running, waiting int) {
+	s.mu.Lock()
+	sessions := s.live()
+	s.mu.Unlock()
+	for _, session := range sessions {
+		if k := session.current.Load(); k != nil {
+			k.mu.Lock()
+			waiting += k.waiting
+			k.mu.Unlock()
+		}
+	}
+	return len(s.slots), waiting
+}
+
 // snapshot is called with mu held.
 func (s *Shim) snapshot() Status {
 	st := s.status

@@ -2,6 +2,7 @@ package shim
 
 import (
 	"context"
+	"time"
 
 	"farhand/grant"
 	"farhand/link"
@@ -61,6 +62,7 @@ type Call struct {
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
 	done    chan struct{} // closed when the answer has been handed to the writer
+	began   time.Time     // when it was admitted
 	ended   bool          // no more Emit; guarded by socket.mu
 	after   func()        // once the answer has left; may be nil
 	recheck func(*grant.Policy) error
