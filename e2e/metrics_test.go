@@ -52,14 +52,14 @@ func TestMetrics(t *testing.T) {
 	b.signIn("--setup", b.relay.await(0, `setup token: (\S+)`)[1])
 	b.claim("files")
 	b.owner.must("ls")
-	b.owner.fails(1, wire.PathNotFound, "cat", ":nothing")
+	b.owner.fails(1, wire.PathNotFound, "ls", ":nothing")
 	b.with("fh_op_nonsense").run("machines")
 
 	secret := []string{b.owner.secret(), b.machineID(), b.roots[0], "nothing"}
 	relay := scraped(t, http.DefaultClient, "http://"+numbers+"/metrics")
 	for _, want := range []string{
-		"farhand_relay_machines_online 1", `farhand_relay_requests_total{code="",type="FILE_LIST"} 1`, `farhand_relay_requests_total{code="PATH_NOT_FOUND",type="FILE_READ"} 1`,
-		`farhand_relay_request_duration_seconds_count{type="FILE_LIST"} 1`, "farhand_relay_sessions_live 1", `farhand_relay_audit_events_total{op="CLAIM_CREATED",refused="false"} 1`,
+		"farhand_relay_machines_online 1", `farhand_relay_requests_total{code="",type="FILE_LIST"} 1`, `farhand_relay_requests_total{code="PATH_NOT_FOUND",type="FILE_LIST"} 1`,
+		`farhand_relay_request_duration_seconds_count{type="FILE_LIST"} 2`, "farhand_relay_sessions_live 1", `farhand_relay_audit_events_total{op="CLAIM_CREATED",refused="false"} 1`,
 		`farhand_relay_received_bytes_total{peer="device"}`, `farhand_relay_store_duration_seconds_count{operation="get"}`,
 	} {
 		if !strings.Contains(relay, want) {
@@ -77,7 +77,7 @@ func TestMetrics(t *testing.T) {
 	daemon := scraped(t, local, "http://farhandd/metrics")
 	for _, want := range []string{
 		"farhandd_online 1", "farhandd_connections_total 1", "farhandd_sessions_live 1", `farhandd_requests_total{type="FILE_LIST",code=""} 1`,
-		`farhandd_requests_total{type="FILE_READ",code="PATH_NOT_FOUND"} 1`, `farhandd_request_duration_seconds_count{type="FILE_LIST"} 1`, "farhandd_streams 0", "farhandd_leases 0",
+		`farhandd_requests_total{type="FILE_LIST",code="PATH_NOT_FOUND"} 1`, `farhandd_request_duration_seconds_count{type="FILE_LIST"} 2`, "farhandd_streams 0", "farhandd_leases 0",
 		"farhandd_audit_records_total ", "farhandd_resident_memory_bytes ", "farhandd_requests_waiting 0",
 	} {
 		if !strings.Contains(daemon, want) {
