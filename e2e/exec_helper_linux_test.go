@@ -29,7 +29,7 @@ func TestExecHelper(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(public) })
-	b.write(filepath.Join(public, "farhandd"), string(b.read(program("farhandd"))))
+	b.copyProgram("farhandd", public)
 	for name, mode := range map[string]os.FileMode{public: 0o777, filepath.Join(public, "farhandd"): 0o755, b.dir: 0o755, b.root(): 0o777} {
 		if err := os.Chmod(name, mode); err != nil {
 			t.Fatal(err)

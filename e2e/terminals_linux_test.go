@@ -360,7 +360,7 @@ func (b *bench) helper() {
 		b.t.Fatal(err)
 	}
 	b.t.Cleanup(func() { os.RemoveAll(public) })
-	b.write(filepath.Join(public, "farhandd"), string(b.read(program("farhandd"))))
+	b.copyProgram("farhandd", public)
 	for name, mode := range map[string]os.FileMode{public: 0o777, filepath.Join(public, "farhandd"): 0o755, b.dir: 0o755, b.root(): 0o777} {
 		if err := os.Chmod(name, mode); err != nil {
 			b.t.Fatal(err)
@@ -372,6 +372,16 @@ func (b *bench) helper() {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
 	launch(b.t, "helper", cmd, []string{"PATH=/usr/bin:/bin", "HOME=/nonexistent", "USER=nobody"})
 	b.tables = fmt.Sprintf("[shell]\nenabled = true\nhelper = %q\n[limits]\nmax_commands_per_minute = 100000\n", socket)
+}
+
+// copyProgram copies a program into a directory. Another process does it: what we
+// had open for writing, a child that is forked meanwhile would have open, too, and
+// then it can't be executed (ETXTBSY, execve(2)).
+func (b *bench) copyProgram(name, dir string) {
+	b.t.Helper()
+	if out, err := exec.Command("cp", program(name), dir).CombinedOutput(); err != nil {
+		b.t.Fatalf("cp %s: %v\n%s", name, err, out)
+	}
 }
 
 // person sits at a terminal in which a command runs.
