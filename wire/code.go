@@ -60,6 +60,7 @@ const (
 	HardwareNotGranted     Code = "HARDWARE_NOT_GRANTED" // a ceiling forbids the device, the line or the operation; details.ceiling
 	DeviceGone             Code = "DEVICE_GONE"          // unplugged during the operation
 	InvalidArgument        Code = "INVALID_ARGUMENT"
+	Cancelled              Code = "CANCELLED"    // by who asked for it; what was done by then stays done
 	SerialStale            Code = "SERIAL_STALE" // of the handle family: no such handle, or what it stood for has ended
 	USBStale               Code = "USB_STALE"
 	GPIOStale              Code = "GPIO_STALE"

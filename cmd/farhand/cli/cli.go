@@ -121,6 +121,7 @@ farhand exec -- uptime, farhand ls :/etc.`,
 		a.serial(), a.gpio(), a.i2c(), a.spi(), a.usb(), a.print(), a.release(),
 		a.llm(),
 		a.logs(), a.top(), a.forward(),
+		a.mcp(),
 	)
 	add("manage", a.approve(), a.grants(), a.settings(), a.label(), a.groups(), a.defaultMachine(), a.flash(), a.claim(), a.token(), a.sessions(), a.revoke(), a.audit())
 	add("manage", a.events())

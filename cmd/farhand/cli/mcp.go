@@ -1,0 +1,68 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/spf13/cobra"
+
+	"farhand/mcp"
+)
+
+func (a *app) mcp() *cobra.Command {
+	var readOnly bool
+	cmd := &cobra.Command{
+		Use:   "mcp",
+		Short: "Serve the machines to an agent by the Model Context Protocol",
+		Long: `mcp speaks the Model Context Protocol on standard input and output, for an agent
+that starts it as a server. The agent gets tools for the machines' files, shell,
+local model and everything wired to them: those that are granted, and no others.
+
+It can do what the login can that this command has. To allow an agent less, make a
+token and put it into the agent's configuration as FARHAND_TOKEN, or use
+--read-only. Agents that reach the relay themselves need no command: its address
+for them ends in /mcp, and they sign in with a browser.`,
+		Example: `  farhand mcp
+  claude mcp add farhand -- farhand mcp
+  claude mcp add farhand --env FARHAND_URL=https://relay.example.org --env FARHAND_TOKEN=fh_op_… -- farhand mcp --read-only`,
+		Args: between(0, 0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if a.env.Stdin == nil {
+				return usage("mcp speaks on standard input, and there is none")
+			}
+			ctx := cmd.Context()
+			c, err := a.connect()
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			server, err := mcp.New(ctx, mcp.Config{Client: c, ReadOnly: readOnly})
+			if err != nil {
+				return err
+			}
+			defer server.Close()
+			err = server.Run(ctx, &sdk.IOTransport{Reader: closable(a.env.Stdin), Writer: unclosable{a.env.Stdout}})
+			if ctx.Err() != nil || errors.Is(err, io.EOF) || errors.Is(err, context.Canceled) {
+				return ctx.Err() // the agent went away, which is how this ends
+			}
+			return err
+		},
+	}
+	cmd.Flags().BoolVar(&readOnly, "read-only", false, "only tools that change nothing")
+	return cmd
+}
+
+// closable is standard input as something whose closing ends a read.
+func closable(r io.Reader) io.ReadCloser {
+	if c, ok := r.(io.ReadCloser); ok {
+		return c
+	}
+	return io.NopCloser(r)
+}
+
+// unclosable is standard output, which outlives the protocol on it.
+type unclosable struct{ io.Writer }
+
+func (unclosable) Close() error { return nil }
