@@ -561,6 +561,9 @@ func TestCancel(t *testing.T) {
 	if _, err := s.Stat(t.Context(), ".", true); err != nil {
 		t.Fatalf("the link after a cancelled request: %v", err)
 	}
+	if calls := r.Calls(); !slices.Contains(calls, "CANCEL") { // which left before the next request
+		t.Errorf("the device isn't told: %v", calls)
+	}
 }
 
 func TestCloseEndsRequests(t *testing.T) {

@@ -136,6 +136,7 @@ func terminal(t wire.Type) bool {
 type pending struct {
 	conn   *connection
 	id     string
+	cancel wire.Message // what gives it up
 	limit  time.Duration
 	answer chan arrival
 	begun  *atomic.Bool // it has begun to leave
@@ -143,7 +144,8 @@ type pending struct {
 
 // begin sends a message. Its answer comes by wait, which must be called.
 func (c *connection) begin(ctx context.Context, m wire.Message, limit time.Duration, w waiter) *pending {
-	p := &pending{c, m.ID, limit, make(chan arrival, 1), new(atomic.Bool)}
+	p := &pending{conn: c, id: m.ID, limit: limit, answer: make(chan arrival, 1), begun: new(atomic.Bool)}
+	p.cancel = wire.Message{Type: wire.TCancel, ID: m.ID, SessionID: m.SessionID, TargetMachine: m.TargetMachine, Payload: wire.Empty{}}
 	w.answer = p.answer
 	c.mu.Lock()
 	c.waiting[m.ID] = w
@@ -154,13 +156,20 @@ func (c *connection) begin(ctx context.Context, m wire.Message, limit time.Durat
 
 // wait waits for the answer.
 func (p *pending) wait(ctx context.Context) (arrival, error) {
+	c := p.conn
 	timer := time.NewTimer(p.limit)
 	defer timer.Stop()
 	select {
 	case a := <-p.answer:
 		return a, nil
 	case <-ctx.Done():
-		return p.abandon(func() error { return ctx.Err() })
+		a, err := p.abandon(func() error { return ctx.Err() })
+		if err != nil && p.cancel.SessionID != "" {
+			// It ends on the device, too, as far as it can be interrupted there. What
+			// doesn't arrive costs nothing but that.
+			_ = c.link.Post(link.Urgent, p.cancel, nil)
+		}
+		return a, err
 	case <-timer.C:
 		return p.abandon(func() error { return errNoAnswer })
 	case <-p.conn.dead:

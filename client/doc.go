@@ -37,7 +37,8 @@
 // on this side are RelayUnreachable, RelayUntrusted and wire.OpUnconfirmed: the
 // last one says that the link was lost after the request had left, so that the
 // operation may have happened. A request that is safe to repeat is repeated
-// instead. An error of the context comes back as it is.
+// instead. An error of the context comes back as it is, and the device ends the
+// request as far as it can be interrupted.
 //
 // # Trust
 //

@@ -10,7 +10,7 @@ import (
 // Exec runs a command to its end. Its timeout is the device's own (30 s unless
 // configured) or, if shorter, the one asked for. A command that exits with a
 // failure, dies by a signal or times out is a result, not an error. Cancelling
-// the context stops the wait, not the command, which ends at its timeout.
+// the context ends the command, too.
 func (s *Session) Exec(ctx context.Context, cmd wire.ExecuteCommand) (wire.CommandResult, error) {
 	timeout := wire.DefaultCommandTimeout
 	if t := cmd.TimeoutSeconds; t != nil && *t > 0 {

@@ -290,6 +290,7 @@ func (d *services) capabilities() wire.Capabilities {
 	if d.hasHelper() {
 		caps = append(caps, wire.SettingsCapability)
 	}
+	caps = append(caps, wire.Cancel)
 	if d.shell != nil {
 		caps = append(caps, wire.Shell, wire.Terminal)
 	}

@@ -4,9 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -364,6 +366,33 @@ func TestMCPProgressAndCancel(t *testing.T) {
 		t.Errorf("progress: %+v", a.progress)
 	}
 	a.mu.Unlock()
+
+	// The command writes that it runs, and would write that it wasn't stopped.
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		_, err := a.session.CallTool(ctx, &sdk.CallToolParams{Name: "run_command",
+			Arguments: json.RawMessage(`{"argv": ["sh", "-c", "echo $$ >pid; exec sleep 600"], "timeout_seconds": 600}`)})
+		ended <- err
+	}()
+	pid := 0
+	eventually(t, "the command runs", func() error {
+		content, err := os.ReadFile(filepath.Join(b.root(), "pid"))
+		if err == nil {
+			pid, err = strconv.Atoi(strings.TrimSpace(string(content)))
+		}
+		return err
+	})
+	cancel()
+	if err := <-ended; err == nil {
+		t.Error("a cancelled call succeeds")
+	}
+	eventually(t, "the command is gone", func() error {
+		if _, err := os.Stat(fmt.Sprintf("/proc/%d", pid)); err == nil {
+			return fmt.Errorf("process %d is there", pid)
+		}
+		return nil
+	})
 }
 
 // Devices and files can be read as resources.

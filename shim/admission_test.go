@@ -136,6 +136,39 @@ func testOverload(t *testing.T, quick bool) {
 	}
 }
 
+// TestCancel: a request that its sender cancels ends and is answered so, also one
+// that waits for its turn; of one that is over, or without the grant, nothing
+// happens.
+func TestCancel(t *testing.T) {
+	r, g := gated(t)
+	r.platform.Extensions = wire.Capabilities{wire.Cancel}
+	control := r.start()
+	data, _ := r.data(control, "s")
+	first := data.Request(wire.TFileList, wire.FileList{Path: "lane/1"})
+	<-g.started
+	queued := data.Request(wire.TFileList, wire.FileList{Path: "lane/2"})
+	data.Cancel(queued)
+	wantError(t, data.Wait(queued), wire.Cancelled)
+	data.Cancel(first)
+	if d := wantError(t, data.Wait(first), wire.Cancelled); d["op"] != string(wire.TFileList) {
+		t.Errorf("details %v", d)
+	}
+	data.Cancel(first)
+	data.Cancel("never heard of")
+	if e := data.Call(wire.TFileStat, wire.FileStat{Path: "x"}); *e.PendingCapacity != 4 {
+		t.Errorf("capacity %d when idle", *e.PendingCapacity)
+	}
+
+	other, g := gated(t)
+	data, _ = other.data(other.start(), "s")
+	kept := data.Request(wire.TFileList, wire.FileList{Path: "kept"})
+	<-g.started
+	data.Cancel(kept)
+	data.Call(wire.TPing, nil)
+	close(g.door("kept"))
+	decodeTo[wire.FileListResponse](t, data.Wait(kept), wire.TFileListResponse)
+}
+
 // TestSaturation: hundreds of requests over an overloaded socket; every one gets
 // one answer, and the last word about capacity is never zero.
 func TestSaturation(t *testing.T) {

@@ -27,6 +27,21 @@ func (k *socket) takeOneWay(e wire.Envelope) {
 	}
 }
 
+// cancelCall ends the request that has the id, if it still runs: its sender no
+// longer wants it. It is answered all the same.
+func (k *socket) cancelCall(e wire.Envelope) {
+	if k.permit(e.Type, k.policy.Load()) != nil {
+		k.drop("not granted here", e.Type)
+		return
+	}
+	k.mu.Lock()
+	c := k.calls[e.ID]
+	k.mu.Unlock()
+	if c != nil {
+		c.cancel(wire.Errorf(wire.Cancelled, "%s was cancelled by who asked for it", c.Type).With("op", string(c.Type)))
+	}
+}
+
 // start admits a call and runs it.
 func (k *socket) start(c *Call, r *reader) {
 	c.began = time.Now()

@@ -26,6 +26,9 @@ func (k *socket) receive(frame []byte, r *reader) error {
 	case wire.IsAnswer(e.Type):
 		k.drop("not a request", e.Type)
 		return nil
+	case e.Type == wire.TCancel: // whose id is outstanding, or was
+		k.cancelCall(e)
+		return nil
 	case k.outstanding(e.ID):
 		k.drop("id is outstanding", e.Type) // two answers for one id would cost the socket
 		return nil

@@ -97,7 +97,7 @@ func rigOn(t *testing.T, platform *shimtest.Platform) *rig {
 		Hello: func(context.Context, wire.Channel, string) (wire.Hello, error) {
 			return wire.Hello{
 				ShimVersion: "1.0", MachineID: "machine-1", DisplayName: "pi", Platform: "linux", Arch: "arm64",
-				Capabilities: wire.Capabilities{wire.Files, wire.Shell, wire.LocalLLM, wire.Grants, wire.AuditAnchor, wire.HardwareSerial},
+				Capabilities: wire.Capabilities{wire.Files, wire.Shell, wire.LocalLLM, wire.Grants, wire.AuditAnchor, wire.HardwareSerial, wire.Cancel},
 			}, nil
 		},
 		Open: func(_ context.Context, s *shim.Session) (shim.Table, io.Closer, error) {

@@ -26,6 +26,7 @@ const (
 	Grants      Capability = "grants"       // ceilings in HELLO_ACK, GRANTS_UPDATE
 	AuditAnchor Capability = "audit_anchor" // audit head in STATUS, AUDIT_VERIFY_REQUEST
 	Streams     Capability = "streams"      // STREAM_DATA and what steers it
+	Cancel      Capability = "cancel"       // CANCEL
 	Terminal    Capability = "terminal"     // TERMINAL_OPEN and its kin
 	Transfer    Capability = "transfer"     // TRANSFER_*: files in pieces; where files are allowed
 

@@ -108,6 +108,8 @@ const (
 	TTopResponse  Type = "TOP_RESPONSE"
 	TLogsRequest  Type = "LOGS_REQUEST"
 	TLogsResponse Type = "LOGS_RESPONSE"
+	// TCancel has the id of the request that it ends.
+	TCancel Type = "CANCEL"
 
 	TStreamData     Type = "STREAM_DATA"
 	TStreamCredit   Type = "STREAM_CREDIT"
@@ -243,6 +245,8 @@ var methods = map[Type]Method{
 	TGPIOWrite:     {Request: TGPIOWrite, Response: TAck, Channel: Data, Capability: HardwareGPIO, Extension: true},
 	TGPIORead:      {Request: TGPIORead, Response: TGPIOReadResponse, Channel: Data, Capability: HardwareGPIO, Repeatable: true, Extension: true},
 	TGPIOClose:     {Request: TGPIOClose, Response: TAck, Channel: Data, Capability: HardwareGPIO, Extension: true},
+
+	TCancel: {Request: TCancel, Channel: Data, Capability: Cancel, Extension: true},
 
 	TStreamCredit: {Request: TStreamCredit, Channel: Control | Data, Capability: Streams, Extension: true},
 	TForwardOpen:  {Request: TForwardOpen, Response: TForwardOpened, Channel: Data, Capability: Forward, Extension: true},

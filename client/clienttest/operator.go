@@ -64,8 +64,11 @@ func (r *Relay) operator(w http.ResponseWriter, q *http.Request) {
 			continue
 		}
 		r.note(string(env.Type), env.Payload)
-		if env.Type == wire.TStreamCredit {
+		switch env.Type {
+		case wire.TStreamCredit:
 			r.credit(env)
+			continue
+		case wire.TCancel: // noted, and that is all
 			continue
 		}
 		tasks.Go(func() { r.request(to, env) })

@@ -13,6 +13,7 @@ import (
 
 // known are the capabilities that this relay grants when they are offered.
 var known = wire.Capabilities{
+	wire.Cancel,
 	wire.DirectoryBrowse, wire.Shell, wire.Files, wire.ComputerUse, wire.LocalLLM, wire.Recording,
 	wire.HardwareSerial, wire.HardwareUSB, wire.HardwareGPIO, wire.HardwareI2C, wire.HardwareSPI, wire.HardwarePrinter,
 	wire.Transfer,

@@ -33,6 +33,7 @@ type request struct {
 	timeout time.Duration // from sending to the answer; for streams from one frame to the next
 	total   time.Time     // for streams: the end of all patience, set when sent
 	from    *operator     // nil for requests of our own
+	asked   string        // the operator's own id of it
 	// pinned requests belong to the connection that is there now (browse
 	// references do) and fail with it.
 	pinned bool
@@ -324,6 +325,30 @@ func (l *lane) pump(out deliveries) deliveries {
 	l.queue = kept
 	l.prod()
 	return out
+}
+
+// cancel ends a request of an operator: one that waits is refused, one that the
+// device has is cancelled there, if the device knows how.
+func (l *lane) cancel(from *operator, asked string) {
+	l.mu.Lock()
+	for i, r := range l.queue {
+		if r.from == from && r.asked == asked {
+			l.queue = append(l.queue[:i:i], l.queue[i+1:]...)
+			f := l.done(r, result{err: wire.Errorf(wire.Cancelled, "%s was cancelled before it was sent", r.method.Request)})
+			l.mu.Unlock()
+			f()
+			return
+		}
+	}
+	defer l.mu.Unlock()
+	for id, r := range l.pending {
+		if r.from == from && r.asked == asked && l.conn != nil && has(l.conn.granted, wire.Cancel) {
+			f := encode(wire.Message{Type: wire.TCancel, ID: id, Payload: wire.Empty{}})
+			f.most = l.srv.bounds.credit
+			_ = l.conn.sock.send(f) // a device that takes no more is cut off by who finds out
+			return
+		}
+	}
 }
 
 // device is the connection that is there, or nil.

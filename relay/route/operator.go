@@ -203,6 +203,11 @@ func (op *operator) dispatch(frame *frameBuf) bool {
 	if env.Type == wire.TStreamCredit {
 		return op.credit(env, frame)
 	}
+	if env.Type == wire.TCancel {
+		op.cancel(env)
+		op.srv.buffers.release(frame)
+		return true
+	}
 	if !op.expect(env) {
 		return false // the id is outstanding: two answers to one id would be worse than none
 	}
@@ -217,6 +222,20 @@ func (op *operator) dispatch(frame *frameBuf) bool {
 	}
 	l.submit(r)
 	return true
+}
+
+// cancel ends a request of this operator, here if it still waits, otherwise on
+// the device. It is answered in any case, by CANCELLED if it came in time.
+func (op *operator) cancel(env wire.Envelope) {
+	op.mu.Lock()
+	_, waits := op.waiting[requestRef{env.SessionID, env.ID}]
+	op.mu.Unlock()
+	if !waits { // its answer has crossed this
+		return
+	}
+	if ses, refused := op.sessionFor(env); refused == nil {
+		ses.lane.cancel(op, env.ID)
+	}
 }
 
 // expect notes that env waits for its answer.
@@ -258,7 +277,7 @@ func (op *operator) route(env wire.Envelope, frame *frameBuf) (*request, *lane, 
 	if env.Payload[0] != '{' {
 		return nil, nil, wire.Errorf(wire.InternalError, "the payload of %s must be an object", env.Type).With("reason", "invalid_payload")
 	}
-	r := &request{method: method, payload: env.Payload, data: env.Data, buf: frame, from: op, timeout: op.srv.timing.data}
+	r := &request{method: method, payload: env.Payload, data: env.Data, buf: frame, from: op, asked: env.ID, timeout: op.srv.timing.data}
 	r.deliver = func(res result) { op.settle(env, nil, res) }
 	var l *lane
 	var m *machine

@@ -200,6 +200,40 @@ func TestDeadlines(t *testing.T) {
 	}
 }
 
+// CANCEL reaches the device under the id that the relay gave the request, ends
+// what still waits here by itself, and is nothing for what isn't outstanding or is
+// somebody else's.
+func TestCancel(t *testing.T) {
+	b, r, op, id := talk(t, quick(), wire.Shell, wire.Cancel)
+	got := make(chan wire.Envelope, 16)
+	r.onData = func(_ *peer, env wire.Envelope) { got <- env }
+	op.request(id, "runs", wire.TExecuteCommand, wire.ExecuteCommand{}) // never answered
+	asked := recv(t, got)
+	for i := range assumedWindow - 1 { // and so no room for another
+		op.request(id, fmt.Sprint("more", i), wire.TExecuteCommand, wire.ExecuteCommand{})
+		recv(t, got)
+	}
+	op.request(id, "waits", wire.TExecuteCommand, wire.ExecuteCommand{})
+	op.request(id, "waits", wire.TCancel, wire.Empty{})
+	if e := op.wantError("waits"); e.Code != wire.Cancelled {
+		t.Fatalf("%+v", e)
+	}
+	b.operator(opTok).request(id, "runs", wire.TCancel, wire.Empty{}) // another's
+	op.request(id, "nothing", wire.TCancel, wire.Empty{})
+	op.request("nowhere", "runs", wire.TCancel, wire.Empty{})
+	op.request(id, "runs", wire.TCancel, wire.Empty{})
+	if env := recv(t, got); env.Type != wire.TCancel || env.ID != asked.ID {
+		t.Fatalf("the device gets %+v", env)
+	}
+	op.send(wire.Message{Type: wire.TPing, ID: "p"})
+	op.want(wire.TPong) // and CANCEL itself was answered by nobody
+	select {
+	case env := <-got:
+		t.Fatalf("the device gets %+v as well", env)
+	default:
+	}
+}
+
 func TestCommandTimeout(t *testing.T) {
 	s := &Server{timing: standard}
 	for body, want := range map[string]time.Duration{

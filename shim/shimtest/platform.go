@@ -502,6 +502,11 @@ func (s *Socket) Request(t wire.Type, payload any) string {
 	return id
 }
 
+// Cancel sends CANCEL for a request.
+func (s *Socket) Cancel(id string) {
+	s.write(map[string]any{"type": wire.TCancel, "id": id, "ts": 1.5, "payload": struct{}{}})
+}
+
 // Wait is the next frame for an id: the answer, or a chunk.
 func (s *Socket) Wait(id string) wire.Envelope {
 	s.p.t.Helper()

@@ -307,7 +307,7 @@ func Payload(t wire.Type) any {
 		return new(wire.StreamAttached)
 	case wire.TStreamClose:
 		return new(wire.StreamClose)
-	case wire.TLLMStatusRequest:
+	case wire.TLLMStatusRequest, wire.TCancel:
 		return new(wire.Empty)
 	case wire.TLLMStatusResponse:
 		return new(wire.LLMStatus)

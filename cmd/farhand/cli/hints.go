@@ -195,7 +195,7 @@ func ceilingHint(ceiling, capability string) string {
 
 func (a *app) interruptedHint() string {
 	if a.verb == "exec" {
-		return "the command may go on until its timeout; farhand sessions close ends it with its session"
+		return "the command was told to end as well"
 	}
 	return ""
 }

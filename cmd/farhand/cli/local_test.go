@@ -130,7 +130,7 @@ func TestInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { <-asked; cancel() }()
 	code, _, text := run(t, ctx, r, "exec", "pi", "--", "sleep", "60")
-	if code != 255 || !strings.Contains(text, "the command may go on") {
+	if code != 255 || !strings.Contains(text, "the command was told to end") {
 		t.Fatalf("exit code %d: %s", code, text)
 	}
 	ctx, cancel = context.WithCancel(t.Context())
