@@ -49,6 +49,7 @@ type IssuedToken struct {
 // TokenList is who may act for an owner.
 type TokenList struct {
 	Tokens []Token `json:"tokens"` // made by CreateToken
+	Agents []Token `json:"agents"` // let in on the consent page
 	Logins []Token `json:"logins"` // the owner's own, by name and passphrase
 }
 

@@ -573,15 +573,25 @@ func (s *Server) apiTokens(r *http.Request, who caller) (any, error) {
 			lists[i][j] = t
 		}
 	}
+	agents, err := s.agentsOf(r.Context(), who.Owner)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]tokenJSON, len(agents))
+	for i, a := range agents {
+		c := a.Grant.Ceiling
+		all[i] = tokenJSON{holder(kindAgent, a.ID), a.Name, a.Machines, c.Capabilities, c.Devices, c.Roots, a.Created, timeOrNull(a.Ends)}
+	}
 	return struct {
 		Tokens []tokenJSON `json:"tokens"`
+		Agents []tokenJSON `json:"agents"`
 		Logins []tokenJSON `json:"logins"`
-	}{lists[0], lists[1]}, nil
+	}{lists[0], all, lists[1]}, nil
 }
 
 func (s *Server) apiRevokeToken(r *http.Request, who caller) (any, error) {
 	kind, id, ok := strings.Cut(r.PathValue("id"), "-")
-	if !ok || (kind != kindToken && kind != kindLogin) {
+	if !ok || (kind != kindToken && kind != kindLogin && kind != kindAgent) {
 		return nil, access.ErrNotFound
 	}
 	if _, err := s.store.Get(r.Context(), operatorKey(kind, who.Owner, id)); err != nil {
@@ -592,7 +602,11 @@ func (s *Server) apiRevokeToken(r *http.Request, who caller) (any, error) {
 	if err := s.intend(e); err != nil {
 		return nil, err
 	}
-	if err := s.dropOperator(r.Context(), kind, who.Owner, id); err != nil {
+	end := func() error { return s.dropOperator(r.Context(), kind, who.Owner, id) }
+	if kind == kindAgent {
+		end = func() error { return s.revokeAgent(r.Context(), who.Owner, id, "revoked by the owner") }
+	}
+	if err := end(); err != nil {
 		return nil, err
 	}
 	return okJSON{true}, nil

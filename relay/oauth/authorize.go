@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"net/url"
 	"regexp"
-	"strings"
 	"time"
 
 	"farhand/relay/store"
@@ -42,7 +41,16 @@ type authCode struct {
 	Challenge string     `json:"challenge"`
 	Family    string     `json:"family"`
 	Grant     approved   `json:"grant"`
+	Agent     *forAgent  `json:"agent,omitempty"` // nil: for a device
 	Expires   time.Time  `json:"expires"`
+}
+
+// forAgent is what an owner decided for an agent, beside the grant's ceiling.
+type forAgent struct {
+	Name     string    `json:"name"`
+	Account  string    `json:"account"`
+	Machines *[]string `json:"machines,omitempty"`
+	Ends     time.Time `json:"ends,omitzero"`
 }
 
 // authRequest is a checked authorisation request.
@@ -52,6 +60,7 @@ type authRequest struct {
 	Scope     string
 	State     string
 	Challenge string
+	Agent     *client // nil: a device's login
 }
 
 func knownRedirect(uri string) bool {
@@ -76,7 +85,16 @@ func (s *Server) readAuthRequest(q url.Values) (authRequest, error) {
 		State:     q.Get("state"),
 		Challenge: q.Get("code_challenge"),
 	}
-	if !s.clients[a.ClientID] || !knownRedirect(a.Redirect) || len(q["client_id"]) != 1 || len(q["redirect_uri"]) != 1 {
+	if len(q["client_id"]) != 1 || len(q["redirect_uri"]) != 1 {
+		return authRequest{}, errNoRedirect
+	}
+	scope, resource := Scope, s.public
+	if c, ok := s.registered(a.ClientID); ok {
+		a.Agent, scope, resource = &c, AgentScope, s.resource()
+		if !c.mayRedirect(a.Redirect) {
+			return authRequest{}, errNoRedirect
+		}
+	} else if !s.clients[a.ClientID] || !knownRedirect(a.Redirect) {
 		return authRequest{}, errNoRedirect
 	}
 	for _, v := range q {
@@ -90,8 +108,10 @@ func (s *Server) readAuthRequest(q url.Values) (authRequest, error) {
 		return a, invalidRequest("state is too long")
 	case q.Get("response_type") != "code":
 		return a, &oauthError{code: "unsupported_response_type", description: "only code"}
-	case a.Scope != "" && a.Scope != Scope:
+	case a.Scope != "" && a.Scope != scope:
 		return a, errInvalidScope
+	case q.Has("resource") && q.Get("resource") != resource:
+		return a, errTarget
 	case q.Get("code_challenge_method") != "S256":
 		return a, invalidRequest("code_challenge_method must be S256")
 	case !challenge.MatchString(a.Challenge):
@@ -114,8 +134,11 @@ func (s *Server) refuse(a authRequest, fail *oauthError) string {
 }
 
 // grantCodeTo makes the code that the browser carries back.
-func (s *Server) grantCodeTo(ctx context.Context, who Event, a authRequest, grant approved) (string, error) {
+func (s *Server) grantCodeTo(ctx context.Context, who Event, a authRequest, grant approved, to *forAgent) (string, error) {
 	who.Op, who.Subject = OpConsented, a.ClientID
+	if to != nil {
+		who.Subject = to.Name
+	}
 	if err := s.intend(who); err != nil {
 		return "", err
 	}
@@ -123,7 +146,7 @@ func (s *Server) grantCodeTo(ctx context.Context, who Event, a authRequest, gran
 	text := mint(prefixCode, ref{who.Owner, id}, secretSize)
 	rec := authCode{
 		Secret: hashSecret(text), ClientID: a.ClientID, Redirect: a.Redirect, Challenge: a.Challenge,
-		Family: newID(), Grant: grant, Expires: now().Add(codeLife),
+		Family: newID(), Grant: grant, Agent: to, Expires: now().Add(codeLife),
 	}
 	err := create(ctx, s.store, store.Key("o", who.Owner, "code", id), rec, rec.Expires)
 	return text, err
@@ -157,6 +180,12 @@ func (s *Server) redeemCode(ctx context.Context, p map[string]string) (issued, e
 		c.ClientID != p["client_id"] || c.Redirect != p["redirect_uri"] || !now().Before(c.Expires) {
 		return issued{}, errInvalidGrant
 	}
+	if c.Agent != nil {
+		if to, ok := p["resource"]; ok && to != s.resource() {
+			return issued{}, errTarget
+		}
+		return s.redeemAgentCode(ctx, open.owner, c)
+	}
 	out, err := s.newFamily(ctx, family{ID: c.Family, Owner: open.owner, ClientID: c.ClientID, Source: grantCode, Grant: c.Grant})
 	if errors.Is(err, store.ErrExists) {
 		// The same code twice, with the right verifier: two parties hold it
@@ -175,4 +204,10 @@ func (s *Server) redeemCode(ctx context.Context, p map[string]string) (issued, e
 
 // redirectOrigin is the scheme and host of a known redirect, for the consent
 // page's form-action.
-func redirectOrigin(uri string) string { return strings.TrimSuffix(uri, "/callback") }
+func redirectOrigin(uri string) string {
+	u, err := url.Parse(uri)
+	if err != nil {
+		return ""
+	}
+	return u.Scheme + "://" + u.Host
+}

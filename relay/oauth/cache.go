@@ -102,7 +102,7 @@ func (c *cache) changed(key string) {
 		return
 	}
 	switch parts[2] {
-	case "family", "login", "token":
+	case "family", "login", "token", kindAgent:
 		c.forget(parts[1], parts[3])
 	}
 }

@@ -30,6 +30,7 @@ var known = []wire.Capability{
 
 // plumbing are capabilities that no ceiling names; in a list they mean nothing.
 var plumbing = []wire.Capability{
+	wire.Cancel,
 	wire.DirectoryBrowse, wire.Grants, wire.AuditAnchor, wire.Streams, wire.Terminal, wire.LocalLLMExtended, wire.MachineFactsCapability, wire.Machines, wire.SettingsCapability,
 	wire.Transfer,
 }

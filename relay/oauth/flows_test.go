@@ -31,7 +31,7 @@ func TestMetadata(t *testing.T) {
 		"response_types_supported":                       `["code"]`,
 		"code_challenge_methods_supported":               `["S256"]`,
 		"token_endpoint_auth_methods_supported":          `["none"]`,
-		"scopes_supported":                               `["USE_TOOLS"]`,
+		"scopes_supported":                               `["USE_TOOLS","mcp"]`,
 		"authorization_response_iss_parameter_supported": `true`,
 	} {
 		if !strings.Contains(a.body, `"`+k+`":`+want) {

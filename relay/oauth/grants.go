@@ -104,6 +104,19 @@ func (s *Server) apiGrants(r *http.Request, who caller) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	agents, err := s.agentsOf(r.Context(), who.Owner)
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range agents {
+		c := a.operator()
+		if !c.MayUse(m.ID) || !who.Login && c.Holder != who.Holder {
+			continue
+		}
+		out.Tokens = append(out.Tokens, tokenGrant{
+			ID: c.Holder, Name: a.Name, Expires: timeOrNull(a.Ends), Ceiling: *c.Ceiling, Effective: reach(h, approval, named{"token", c.Ceiling}),
+		})
+	}
 	for _, t := range tokens {
 		covers := access.Operator{Machines: t.Machines}
 		if !covers.MayUse(m.ID) || !who.Login && holder(kindToken, t.ID) != who.Holder {

@@ -58,6 +58,7 @@ type Server struct {
 	secure     bool
 	clients    map[string]bool
 	key        []byte // the relay's own secret
+	inner      []byte // of this process alone
 	log        *slog.Logger
 	limits     *limit.Limits
 	recorder   func(Event) error
@@ -105,6 +106,7 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 		store:      cfg.Store,
 		public:     u.Scheme + "://" + strings.ToLower(u.Host),
 		secure:     u.Scheme == "https",
+		inner:      randomBytes(sha256.Size),
 		clients:    make(map[string]bool),
 		log:        cfg.Log,
 		limits:     cfg.Limits,

@@ -158,7 +158,7 @@ type hidden struct{ Name, Value string }
 
 // authParams are the parameters of an authorisation request that the consent
 // form carries along.
-var authParams = []string{"response_type", "client_id", "redirect_uri", "scope", "state", "code_challenge", "code_challenge_method"}
+var authParams = []string{"response_type", "client_id", "redirect_uri", "scope", "state", "code_challenge", "code_challenge_method", "resource"}
 
 func authSubject(f url.Values) string {
 	q := url.Values{}
@@ -211,6 +211,10 @@ func pick(q url.Values, keys []string) url.Values {
 }
 
 func (s *Server) showConsent(w http.ResponseWriter, r *http.Request, v visitor, a authRequest, q, filled url.Values, wrong string) {
+	if a.Agent != nil {
+		s.showAgentConsent(w, r, v, a, q, filled, wrong)
+		return
+	}
 	p := s.page(v, "Connect a machine?", "authorize", authSubject(q))
 	p.Problem = wrong
 	t := offer(nil)
@@ -219,18 +223,23 @@ func (s *Server) showConsent(w http.ResponseWriter, r *http.Request, v visitor, 
 		t.chosen(filled)
 		status = http.StatusBadRequest
 	}
+	s.show(w, r, status, "authorize", struct {
+		page
+		ticks
+		Client, Redirect string
+		Hidden           []hidden
+	}{p, t, a.ClientID, a.Redirect, carried(q)}, redirectOrigin(a.Redirect))
+}
+
+// carried are the parameters of a request as the consent form carries them.
+func carried(q url.Values) []hidden {
 	var carry []hidden
 	for _, k := range authParams {
 		if q.Has(k) {
 			carry = append(carry, hidden{k, q.Get(k)})
 		}
 	}
-	s.show(w, r, status, "authorize", struct {
-		page
-		ticks
-		Client, Redirect string
-		Hidden           []hidden
-	}{p, t, a.ClientID, a.Redirect, carry}, redirectOrigin(a.Redirect))
+	return carry
 }
 
 func (s *Server) authorizePost(w http.ResponseWriter, r *http.Request) {
@@ -256,12 +265,20 @@ func (s *Server) authorizePost(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	name, ceiling, err := readTicks(form)
+	var to *forAgent
+	if err == nil && a.Agent != nil {
+		to, err = s.readAgentConsent(r.Context(), v, a, form)
+	}
 	if err != nil {
-		_, wrong := problem(w, err)
+		status, wrong := problem(w, err)
+		if status == 0 {
+			s.unavailable(w, r, v, err)
+			return
+		}
 		s.showConsent(w, r, v, a, form, form, wrong)
 		return
 	}
-	code, err := s.grantCodeTo(r.Context(), v.event, a, approved{Name: name, Ceiling: ceiling, At: now()})
+	code, err := s.grantCodeTo(r.Context(), v.event, a, approved{Name: name, Ceiling: ceiling, At: now()}, to)
 	if err != nil {
 		s.unavailable(w, r, v, err)
 		return

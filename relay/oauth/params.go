@@ -98,6 +98,16 @@ func jsonParams(body []byte) (map[string]string, error) {
 	return p, nil
 }
 
+// answerRegistration is answerOAuth for a registration, which is created.
+func (s *Server) answerRegistration(w http.ResponseWriter, r *http.Request, v any, err error) {
+	if err != nil {
+		s.answerOAuth(w, r, nil, err)
+		return
+	}
+	w.Header().Set("Cache-Control", "no-store")
+	writeJSON(w, http.StatusCreated, v)
+}
+
 // answerOAuth writes the answer, or the error as an OAuth error object.
 func (s *Server) answerOAuth(w http.ResponseWriter, r *http.Request, v any, err error) {
 	h := w.Header()

@@ -20,6 +20,13 @@ const (
 
 func (s *Server) registerOAuth(mux *http.ServeMux) {
 	mux.HandleFunc("GET /.well-known/oauth-authorization-server", s.metadata)
+	for _, path := range []string{"", agentPath} { // with the path of the resource, as RFC 9728 has it, and without
+		mux.HandleFunc("GET /.well-known/oauth-protected-resource"+path, s.resourceMetadata)
+	}
+	mux.HandleFunc("POST /api/oauth/register", func(w http.ResponseWriter, r *http.Request) {
+		v, err := s.register(r)
+		s.answerRegistration(w, r, v, err)
+	})
 	mux.HandleFunc("POST /api/oauth/device_authorization", func(w http.ResponseWriter, r *http.Request) {
 		v, err := s.deviceAuthorization(r)
 		s.answerOAuth(w, r, v, err)
@@ -36,12 +43,13 @@ func (s *Server) registerOAuth(mux *http.ServeMux) {
 
 // metadata is RFC 8414.
 func (s *Server) metadata(w http.ResponseWriter, _ *http.Request) {
-	w.Header().Set("Cache-Control", "no-cache")
+	forAnyPage(w.Header())
 	writeJSON(w, http.StatusOK, struct {
 		Issuer              string   `json:"issuer"`
 		Authorization       string   `json:"authorization_endpoint"`
 		Token               string   `json:"token_endpoint"`
 		Revocation          string   `json:"revocation_endpoint"`
+		Registration        string   `json:"registration_endpoint"` // RFC 7591
 		DeviceAuthorization string   `json:"device_authorization_endpoint"`
 		Scopes              []string `json:"scopes_supported"`
 		ResponseTypes       []string `json:"response_types_supported"`
@@ -56,8 +64,9 @@ func (s *Server) metadata(w http.ResponseWriter, _ *http.Request) {
 		Authorization:       s.public + "/auth/authorize",
 		Token:               s.public + "/api/oauth/token",
 		Revocation:          s.public + "/api/oauth/revoke",
+		Registration:        s.public + "/api/oauth/register",
 		DeviceAuthorization: s.public + "/api/oauth/device_authorization",
-		Scopes:              []string{Scope},
+		Scopes:              []string{Scope, AgentScope},
 		ResponseTypes:       []string{"code"},
 		ResponseModes:       []string{"query"},
 		GrantTypes:          []string{grantCode, grantRefresh, grantDevice, grantClaim},
@@ -95,7 +104,10 @@ func (s *Server) token(r *http.Request) (any, error) {
 	if p["client_id"] == "" {
 		return nil, invalidRequest("client_id is missing")
 	}
-	if !s.clients[p["client_id"]] {
+	scope := Scope
+	if _, ok := s.registered(p["client_id"]); ok {
+		scope = AgentScope
+	} else if !s.clients[p["client_id"]] {
 		return nil, errInvalidClient
 	}
 	var out issued
@@ -117,12 +129,12 @@ func (s *Server) token(r *http.Request) (any, error) {
 	return tokenAnswer{
 		AccessToken:    out.access,
 		TokenType:      "Bearer",
-		ExpiresIn:      int(accessLife / time.Second),
+		ExpiresIn:      int(time.Until(out.accessExpires).Round(time.Second) / time.Second),
 		RefreshToken:   out.refresh,
-		Scope:          Scope,
+		Scope:          scope,
 		AccessExpires:  out.accessExpires,
 		RefreshExpires: out.refreshExpires,
-		Scopes:         []string{Scope},
+		Scopes:         []string{scope},
 	}, nil
 }
 
@@ -131,12 +143,23 @@ func (s *Server) redeemRefresh(ctx context.Context, p map[string]string) (issued
 	if text == "" {
 		return issued{}, invalidRequest("refresh_token is missing")
 	}
-	if scope, ok := p["scope"]; ok && scope != "" && scope != Scope {
+	own := Scope
+	_, agent := s.registered(p["client_id"])
+	if agent {
+		own = AgentScope
+	}
+	if scope, ok := p["scope"]; ok && scope != "" && scope != own {
 		return issued{}, errInvalidScope
 	}
 	open, ok := parseRefresh(text)
 	if !ok {
 		return issued{}, errInvalidGrant
+	}
+	if agent {
+		if to, ok := p["resource"]; ok && to != s.resource() {
+			return issued{}, errTarget
+		}
+		return s.refreshAgent(ctx, p, open)
 	}
 	var out issued
 	_, err := s.changeFamily(ctx, open.owner, open.id, func(f *family) error {
@@ -168,7 +191,7 @@ func (s *Server) revoke(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if id, ok := p["client_id"]; ok && !s.clients[id] {
+	if id, ok := p["client_id"]; ok && !s.knownClient(id) {
 		return nil, errInvalidClient
 	}
 	text := p["token"]
@@ -191,7 +214,7 @@ func (s *Server) revoke(r *http.Request) (any, error) {
 func (s *Server) revokeByRefresh(ctx context.Context, text string, open refresh) error {
 	f, err := load[family](ctx, s.store, familyKey(open.owner, open.id))
 	if errors.Is(err, store.ErrNotFound) {
-		return nil
+		return s.revokeAgentByRefresh(ctx, text, open)
 	}
 	if err != nil {
 		return err
@@ -215,10 +238,10 @@ func (s *Server) revokeAccess(ctx context.Context, text string, open ref) error 
 		p.Access, p.Used = "", true
 		return nil
 	})
-	if errors.Is(err, store.ErrNotFound) || (err == nil && !found) {
-		return nil
+	if errors.Is(err, store.ErrNotFound) {
+		return s.revokeAgentAccess(ctx, text, open)
 	}
-	if err != nil {
+	if err != nil || !found {
 		return err
 	}
 	s.record(Event{Op: OpTokenRevoked, Owner: open.owner, Family: open.id, Reason: "an access token, by the device"})

@@ -128,7 +128,9 @@ func (a *app) tokenList() *cobra.Command {
 				return err
 			}
 			if a.json {
-				all.Tokens, all.Logins = append([]client.Token{}, all.Tokens...), append([]client.Token{}, all.Logins...)
+				for _, list := range []*[]client.Token{&all.Tokens, &all.Agents, &all.Logins} {
+					*list = append([]client.Token{}, *list...)
+				}
 				return a.printJSON(all)
 			}
 			names, err := machineNames(cmd.Context(), c)
@@ -136,17 +138,18 @@ func (a *app) tokenList() *cobra.Command {
 				return err
 			}
 			var ids []string
-			for _, x := range slices.Concat(all.Tokens, all.Logins) {
+			limited := slices.Concat(all.Tokens, all.Agents)
+			for _, x := range slices.Concat(limited, all.Logins) {
 				ids = append(ids, x.ID)
 			}
 			ids = shortIDs(ids)
 			t := table{head: []string{"ID", "NAME", "MACHINES", "ALLOWED", "MADE", "ENDS"}}
-			for i, x := range all.Tokens {
+			for i, x := range limited {
 				t.add(plain(ids[i]), plain(dash(x.Name)), plain(listOrAll(renamed(x.Machines, names))), plain(ceiling(x.Ceiling())),
 					plain(a.age(x.CreatedAt)), plain(a.until(x.ExpiresAt)))
 			}
 			for i, x := range all.Logins {
-				t.add(plain(ids[len(all.Tokens)+i]), cell{"own login", a.style.out.dim}, plain("all"), plain("everything"),
+				t.add(plain(ids[len(limited)+i]), cell{"own login", a.style.out.dim}, plain("all"), plain("everything"),
 					plain(a.age(x.CreatedAt)), plain(a.until(x.ExpiresAt)))
 			}
 			return t.write(a.env.Stdout, a.style.out, a.style.width)
@@ -195,7 +198,7 @@ shows it, an unambiguous beginning of one, or the name that it was made with.`,
 func tokensByName(ctx context.Context, c *client.Client) ([]named, error) {
 	all, err := c.Tokens(ctx)
 	var list []named
-	for _, x := range slices.Concat(all.Tokens, all.Logins) {
+	for _, x := range slices.Concat(all.Tokens, all.Agents, all.Logins) {
 		list = append(list, named{x.ID, x.Name})
 	}
 	return list, err
