@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/url"
 	"time"
@@ -21,6 +22,8 @@ type Config struct {
 	CASHA256 string // pin: hex SHA-256 of a certificate's DER; empty: the system's roots
 	Agent    string // User-Agent, for the relay's log
 	Log      *slog.Logger
+	// Dial replaces the TCP dialler, below TLS; nil: the system's.
+	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 }
 
 // Client talks to one relay with one token. Close it to end its WebSocket.
@@ -31,6 +34,7 @@ type Client struct {
 	http  *http.Client
 	tls   *tls.Config
 	log   *slog.Logger
+	net   func(ctx context.Context, network, addr string) (net.Conn, error) // nil: the system's
 	sock  *socket
 }
 
@@ -49,10 +53,11 @@ func New(cfg Config) (*Client, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	c := &Client{base: base, token: cfg.Token, agent: cfg.Agent, tls: tlsConfig, log: log}
+	c := &Client{base: base, token: cfg.Token, agent: cfg.Agent, tls: tlsConfig, log: log, net: cfg.Dial}
 	c.http = &http.Client{
 		Transport: &http.Transport{
 			Proxy:                 http.ProxyFromEnvironment,
+			DialContext:           cfg.Dial,
 			TLSClientConfig:       tlsConfig.Clone(), // the transport adds h2 to it, which no WebSocket speaks
 			TLSHandshakeTimeout:   10 * time.Second,
 			ForceAttemptHTTP2:     true,

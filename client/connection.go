@@ -46,7 +46,7 @@ type arrival struct {
 func (c *Client) dial(ctx context.Context) (*connection, error) {
 	url := "ws" + strings.TrimPrefix(c.base.String(), "http") + "/ws/operator"
 	conn, err := link.Dial(ctx, url, link.DialOptions{
-		Options: link.Options{Log: c.log}, Token: c.token, TLS: c.tls, UserAgent: c.agent, Timeout: dialTimeout,
+		Options: link.Options{Log: c.log}, Token: c.token, TLS: c.tls, UserAgent: c.agent, Timeout: dialTimeout, NetDial: c.net,
 	})
 	var refused *link.DialError
 	switch {

@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -108,6 +109,13 @@ func (s *Server) Close() error {
 	return nil
 }
 
+// endSessions ends what goes on with every client.
+func (s *Server) endSessions() {
+	for one := range s.mcp.Sessions() {
+		_ = one.Close() // the client is gone, or learns of it
+	}
+}
+
 // look has the watcher look soon.
 func (s *Server) look() {
 	select {
@@ -127,7 +135,12 @@ func (s *Server) watch(ctx context.Context, every time.Duration) {
 		case <-ctx.Done():
 			return
 		}
-		if err := s.refresh(ctx); err != nil && ctx.Err() == nil {
+		err := s.refresh(ctx)
+		switch {
+		case err == nil || ctx.Err() != nil:
+		case errors.Is(err, wire.AuthFailed): // expired or revoked: there is nothing left to serve
+			s.endSessions()
+		default:
 			s.log.Debug("what is granted isn't known", "err", err.Error())
 		}
 	}

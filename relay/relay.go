@@ -64,6 +64,9 @@ type Config struct {
 	// TrustedProxies may say in X-Forwarded-For whom they speak for.
 	TrustedProxies []netip.Prefix
 	Passphrases    oauth.Argon2 // zero: the default cost
+	// Agents makes what answers at /mcp; nil: nothing does. inside is a way to the
+	// relay's own API that doesn't leave the process, whatever address is dialled.
+	Agents func(inside Dialer) Agents
 	// Limits bound how fast each login and token may ask. Nil: limit.Default.
 	Limits *limit.Rates
 	// MetricsListen is host:port where GET /metrics is served, by plain HTTP and to
@@ -86,6 +89,8 @@ type Relay struct {
 	acts     *acts.Book
 	auth     *oauth.Server
 	router   *route.Server
+	agents   Agents        // nil: none
+	inside   *inside       // where agents' clients are answered; nil with agents
 	certs    *certificates // nil: plain
 	listener net.Listener
 	admin    net.Listener
@@ -155,6 +160,10 @@ func New(ctx context.Context, cfg Config) (_ *Relay, err error) {
 			return nil, err
 		}
 	}
+	if cfg.Agents != nil {
+		r.inside = newInside()
+		r.agents = cfg.Agents(r.inside.dial)
+	}
 	setup, needed, err := r.auth.FirstSetup(ctx)
 	if err != nil {
 		return nil, err
@@ -207,6 +216,12 @@ func (r *Relay) Run(ctx context.Context) error {
 	r.auth.Register(mux)
 	r.router.Register(mux)
 	r.registerRoot(mux)
+	api := mux
+	if r.agents != nil {
+		mux = http.NewServeMux()
+		mux.Handle("/", api)
+		mux.Handle("/mcp", r.agentEndpoint())
+	}
 	public := r.server(fromProxies(r.cfg.TrustedProxies, mux))
 	listener := r.listener
 	if r.certs != nil {
@@ -226,6 +241,12 @@ func (r *Relay) Run(ctx context.Context) error {
 			stop(err)
 		}
 		ended <- err
+	}
+	inner := r.server(api)
+	if r.inside != nil {
+		go serve(inner, r.inside)
+	} else {
+		ended <- nil
 	}
 	go serve(public, listener)
 	go serve(admin, r.admin)
@@ -257,6 +278,14 @@ func (r *Relay) Run(ctx context.Context) error {
 	go func() {
 		quiet <- errors.Join(public.Shutdown(bounded), admin.Shutdown(bounded), instance.Shutdown(bounded), numbers.Shutdown(bounded))
 	}()
+	if r.agents != nil { // whose streams end by nothing else, and whose clients are operators
+		if err := r.agents.Close(); err != nil {
+			r.log.Warn("agents not closed", "err", err.Error())
+		}
+		if err := inner.Shutdown(bounded); err != nil {
+			inner.Close()
+		}
+	}
 	patience, enough := context.WithTimeout(bounded, socketsTime)
 	defer enough()
 	if err := r.router.Shutdown(patience); err != nil {
@@ -279,6 +308,10 @@ func (r *Relay) Run(ctx context.Context) error {
 // Close gives up everything that New took. It may be called twice.
 func (r *Relay) Close() error {
 	var errs []error
+	if r.agents != nil {
+		errs = append(errs, r.agents.Close(), r.inside.Close())
+		r.agents = nil
+	}
 	if r.router != nil {
 		errs = append(errs, r.router.Close())
 		r.router = nil

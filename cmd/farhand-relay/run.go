@@ -18,7 +18,7 @@ func (a *app) run() *cobra.Command {
 	rates := limit.Default
 	cfg := relay.Config{Limits: &rates}
 	var proxies []string
-	var verbose bool
+	var verbose, agents bool
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "Be the relay until told to stop",
@@ -47,6 +47,9 @@ how to run three.`,
 				level = slog.LevelDebug
 			}
 			cfg.DataDir, cfg.Log = a.dataDir, a.logger(level)
+			if agents {
+				cfg.Agents = func(inside relay.Dialer) relay.Agents { return serveAgents(inside, cfg.Log) }
+			}
 			r, err := relay.New(cmd.Context(), cfg)
 			if err != nil {
 				return err
@@ -77,6 +80,7 @@ how to run three.`,
 	f.StringVar(&cfg.Cluster.Cert, "nats-cert", "", "certificate to show to the NATS servers, PEM")
 	f.StringVar(&cfg.Cluster.Key, "nats-key", "", "its key, PEM")
 	f.IntVar(&cfg.Cluster.Replicas, "nats-replicas", 0, "how many NATS servers keep the state (default: 3 where there are as many)")
+	f.BoolVar(&agents, "mcp", true, "let agents in at /mcp (Model Context Protocol), once an owner allowed them on a page")
 	f.BoolVarP(&verbose, "verbose", "v", false, "log more")
 	return cmd
 }

@@ -154,8 +154,8 @@ func (s *Server) register(r *http.Request) (any, error) {
 // resource is the address that agents' tokens are for.
 func (s *Server) resource() string { return s.public + agentPath }
 
-// resourceMetadataURL is where the document about it is (RFC 9728 section 3.1).
-func (s *Server) resourceMetadataURL() string {
+// ResourceMetadataURL is where the document about it is (RFC 9728 section 3.1).
+func (s *Server) ResourceMetadataURL() string {
 	return s.public + "/.well-known/oauth-protected-resource" + agentPath
 }
 
