@@ -11,7 +11,7 @@ PROGRAMS := farhandd farhand farhand-relay
 # The lines that go test prints for packages without tests are noise.
 TESTFLAGS ?= -race -timeout 10m
 
-.PHONY: build build-arm64 build-amd64 run test lab lab-soak image image-repro boot-test test-compile chaos bench lint fuzz clean
+.PHONY: build build-arm64 build-amd64 run test lab lab-soak image image-repro boot-test test-compile chaos mcp-test bench lint fuzz clean
 
 build: ## all programs for this machine, into bin/
 	@mkdir -p bin
@@ -69,6 +69,13 @@ MINUTES ?= 4
 chaos: build ## links, relay and daemon go wrong for MINUTES while everything is in use (SEED repeats the steps)
 	@FARHAND_TEST_BIN=$(CURDIR)/bin FARHAND_TEST_CHAOS=$$(( $(MINUTES) * 60 )) $(if $(SEED),FARHAND_TEST_SEED=$(SEED)) \
 		$(GO) test -count=1 -v -run '^TestChaos$$' -timeout $$(( $(MINUTES) + 10 ))m ./e2e
+
+# They are pinned by e2e/mcp/package-lock.json. Not npm ci: that wants packages for
+# other systems, too, of which not every registry has all.
+mcp-test: build ## the protocol's official clients against a relay and a simulated machine (needs npm)
+	@rm -rf bin/mcp-test && mkdir -p bin/mcp-test && cp e2e/mcp/package.json e2e/mcp/package-lock.json e2e/mcp/client.mjs bin/mcp-test/
+	@cd bin/mcp-test && timeout 600 npm install --ignore-scripts --no-audit --no-fund --no-save --loglevel=error
+	@FARHAND_TEST_MUST=mcp-clients FARHAND_MCP_CLIENTS=$(CURDIR)/bin/mcp-test FARHAND_TEST_BIN=$(CURDIR)/bin $(GO) test -count=1 -timeout 5m -run 'TestMCPInspector|TestMCPTypeScript' ./e2e
 
 bench: build ## the bars: ratios against a bare limit measured in the same run
 	CGO_ENABLED=0 $(GO) run ./internal/bench --bin bin
