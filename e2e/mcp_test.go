@@ -18,6 +18,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"farhand/client"
+	"farhand/llm/llmtest"
 	"farhand/mcp"
 	"farhand/wire"
 )
@@ -456,4 +457,21 @@ func TestMCPCommand(t *testing.T) {
 	if slices.Contains(a.names, "write_file") || !slices.Contains(a.names, "read_file") {
 		t.Errorf("with --read-only the tools are %v", a.names)
 	}
+}
+
+// The machine's own model is a tool, too.
+func TestMCPModel(t *testing.T) {
+	t.Parallel()
+	server := llmtest.Start(t, "tiny:1b")
+	b := newBench(t)
+	b.tables += fmt.Sprintf("[llm]\nenabled = true\nurl = %q\n", server.URL)
+	b.claim("local_llm")
+	a, _ := b.inMemory(b.sdk())
+	if _, text := a.call("list_models", `{}`); text != "tiny:1b" {
+		t.Errorf("list_models says %q", text)
+	}
+	if _, text := a.call("ask_model", `{"messages": [{"role": "user", "content": "Hello"}]}`); text != llmtest.Sentence {
+		t.Errorf("ask_model says %q", text)
+	}
+	a.fails(wire.ModelNotAvailable, "list_models", "ask_model", `{"model": "other:1b", "messages": [{"role": "user", "content": "Hello"}]}`)
 }

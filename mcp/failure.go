@@ -119,7 +119,7 @@ func hint(e *wire.Error) string {
 	case wire.ShimOverloaded, wire.RequestTimeout, wire.LocalLLMBusy:
 		return "the machine is busy: try again in a moment"
 	case wire.ModelNotAvailable:
-		return "leave model out, or take one that list_machines shows"
+		return "leave model out, or take one that list_models shows"
 	case wire.AuthFailed:
 		return "the token has expired or was revoked: its owner has to sign in or connect again"
 	case client.RelayUnreachable, client.RelayUntrusted:

@@ -35,7 +35,7 @@ func printerTools() []tool {
 			"Sends lines of G-code to a printer, or text to a receipt or label printer's USB port. Printer servers don't tell what the printer answers.",
 			destroys, wire.HardwarePrinter, printerGCode),
 		define("printer_delete_file", "Delete a printer's file",
-			"Removes a file from a printer.",
+			"Removes a file from a printer's storage, for good.",
 			destroys, wire.HardwarePrinter, printerDelete),
 	}
 }

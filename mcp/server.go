@@ -236,6 +236,6 @@ func (r reach) has(c wire.Capability) bool {
 // tools are all there are, in the order in which a reader wants to meet them.
 func tools() []tool {
 	return slices.Concat(
-		machineTools(), fileTools(), commandTools(), gpioTools(), busTools(), serialTools(), usbTools(), printerTools(),
+		machineTools(), fileTools(), commandTools(), gpioTools(), busTools(), serialTools(), usbTools(), printerTools(), modelTools(),
 	)
 }

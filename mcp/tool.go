@@ -137,16 +137,24 @@ type call struct {
 	content []mcp.Content // more than text, such as images
 
 	mu   sync.Mutex
-	told bool // the call tells its progress itself
+	told time.Time // when the call last told its progress itself
 }
+
+// progressEvery is how often a call tells its progress at most.
+const progressEvery = 250 * time.Millisecond
 
 // progress tells how far the call is. total is 0 if that isn't known, message may
 // be empty. Clients that gave no progress token are told nothing.
 func (c *call) progress(ctx context.Context, done, total float64, message string) {
 	c.mu.Lock()
-	c.told = true
+	soon := time.Since(c.told) < progressEvery && done != total
+	if !soon {
+		c.told = time.Now()
+	}
 	c.mu.Unlock()
-	c.tell(ctx, done, total, message)
+	if !soon {
+		c.tell(ctx, done, total, message)
+	}
 }
 
 func (c *call) tell(ctx context.Context, done, total float64, message string) {
@@ -184,7 +192,7 @@ func (c *call) keepTelling(ctx context.Context) (stop func()) {
 			c.mu.Lock()
 			told := c.told
 			c.mu.Unlock()
-			if !told {
+			if told.IsZero() { // else the call speaks for itself, and numbers may only grow
 				gone := time.Since(begun).Seconds()
 				c.tell(ctx, gone, 0, fmt.Sprintf("%s has been running for %.0f s", c.tool, gone))
 			}

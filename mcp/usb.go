@@ -23,7 +23,7 @@ func usbTools() []tool {
 			"Does one control transfer on endpoint 0. Bit 7 of request_type says which way: with 0x80 set length bytes are read, otherwise data is sent.",
 			destroys, wire.HardwareUSB, usbControl),
 		define("usb_hid", "HID report",
-			"Gets or sets a report of a HID device.",
+			"Gets or sets a report of a HID device, such as a keypad, a meter or a relay board.",
 			destroys, wire.HardwareUSB, usbHID),
 		define("usb_reset", "Reset a USB device",
 			"Resets the port of a USB device, as if it were replugged. Everything that goes on with it ends.",
