@@ -208,6 +208,28 @@ func TestMCPTools(t *testing.T) {
 	_, text = a.call("run_command", `{"command": "pwd", "cwd": "notes"}`)
 	has(text, filepath.Join(b.root(), "notes"))
 
+	out, text = a.call("terminal_open", `{"argv": ["sh"], "env": {"PS1": "ready> "}, "until": "ready> "}`)
+	has(text, "ready> ")
+	terminal := fmt.Sprintf(`"terminal": %q`, out["terminal"])
+	out, _ = a.call("terminal_write", `{`+terminal+`, "text": "echo $((6*7)); stty size\n", "until": "\n\\d+ \\d+\n"}`)
+	if got := out["output"].(string); !strings.Contains(got, "\n42\n40 120\n") || out["matched"] != true {
+		t.Errorf("typed, the terminal says %q", got)
+	}
+	a.call("terminal_resize", `{`+terminal+`, "columns": 80, "rows": 24}`)
+	_, text = a.call("terminal_write", `{`+terminal+`, "text": "sleep 600\n", "wait_seconds": 2}`)
+	has(text, "sleep 600")
+	a.call("terminal_write", `{`+terminal+`, "text": "\u0003", "until": "ready> $"}`)
+	out, _ = a.call("terminal_write", `{`+terminal+`, "text": "stty size; exit 5\n", "until": "no such thing"}`)
+	if got := out["output"].(string); !strings.Contains(got, "24 80") || out["exit_code"] != 5.0 || out["running"] != false {
+		t.Errorf("at its end the terminal says %v", out)
+	}
+	_, text = a.call("terminal_read", `{`+terminal+`, "cursor": 0}`)
+	has(text, "exit code 5")
+	_, text = a.call("terminal_list", `{}`)
+	has(text, "ended: ")
+	a.fails(wire.InvalidArgument, "", "terminal_read", `{`+terminal+`, "until": "("}`)
+	a.call("terminal_close", `{`+terminal+`}`)
+
 	_, text = a.call("gpio_info", `{"lines": ["GPIO17", "pin 13"]}`)
 	has(text, "GPIO17")
 	a.call("gpio_configure", `{"lines": ["GPIO22"], "direction": "in", "pull": "up"}`)

@@ -51,6 +51,8 @@ type Server struct {
 
 	mu       sync.Mutex
 	sessions map[place]*client.Session
+	screens  map[string]*screen // terminals that are followed, by id
+	closed   bool
 }
 
 // instructions are what a model is told of the server before anything else.
@@ -69,7 +71,7 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	}
 	s := &Server{
 		client: cfg.Client, log: log, readOnly: cfg.ReadOnly, heartbeat: cfg.Heartbeat,
-		wake: make(chan struct{}, 1), sessions: make(map[place]*client.Session),
+		wake: make(chan struct{}, 1), sessions: make(map[place]*client.Session), screens: make(map[string]*screen),
 	}
 	if s.heartbeat <= 0 {
 		s.heartbeat = heartbeat
@@ -101,10 +103,16 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 // Run answers one client until it goes away or ctx ends.
 func (s *Server) Run(ctx context.Context, t mcp.Transport) error { return s.mcp.Run(ctx, t) }
 
-// Close ends what New started. Sessions on machines stay: they are the token's,
-// and end by themselves. Idempotent.
+// Close ends what New started. Sessions and terminals on machines stay: they are
+// the token's, and end by themselves. Idempotent.
 func (s *Server) Close() error {
 	s.stop()
+	s.mu.Lock()
+	s.closed = true
+	for _, sc := range s.screens {
+		sc.stop()
+	}
+	s.mu.Unlock()
 	s.done.Wait()
 	return nil
 }
@@ -236,6 +244,6 @@ func (r reach) has(c wire.Capability) bool {
 // tools are all there are, in the order in which a reader wants to meet them.
 func tools() []tool {
 	return slices.Concat(
-		machineTools(), fileTools(), commandTools(), gpioTools(), busTools(), serialTools(), usbTools(), printerTools(), modelTools(),
+		machineTools(), fileTools(), commandTools(), terminalTools(), gpioTools(), busTools(), serialTools(), usbTools(), printerTools(), modelTools(),
 	)
 }

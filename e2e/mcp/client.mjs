@@ -61,11 +61,14 @@ const { resources } = await client.listResources();
 const { resourceTemplates } = await client.listResourceTemplates();
 tell({ tools: tools.map((tool) => tool.name), resources: resources.map((one) => one.uri), templates: resourceTemplates.length });
 let progress = 0;
+let terminal;
 for (const { tool, arguments: args, fails } of calls) {
+  if (args.terminal === '$terminal') args.terminal = terminal; // the one that was opened last
   // The client holds what comes back against the tool's outputSchema.
   const result = await client.callTool({ name: tool, arguments: args }, undefined, { onprogress: () => { progress++; } });
   const text = result.content.map((one) => one.text ?? one.type).join('');
   if (Boolean(result.isError) !== Boolean(fails)) throw new Error(`${tool} ${JSON.stringify(args)}: ${text}`);
+  terminal = result.structuredContent?.terminal ?? terminal;
   tell({ tool, text });
 }
 for (const { uri } of resources) await client.readResource({ uri });
