@@ -34,6 +34,7 @@ type asked struct {
 	op      string // empty: it isn't recorded
 	machine string
 	at      time.Time
+	lane    *lane // where it went; nil: nowhere here
 }
 
 // ask is what is to be remembered of a request.

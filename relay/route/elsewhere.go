@@ -292,10 +292,11 @@ func (op *operator) destination(env wire.Envelope) (key machineKey, instance, ch
 func (op *operator) passOn(instance string, key machineKey, env wire.Envelope, frame *frameBuf, stamped bool) bool {
 	s := op.srv
 	credit := env.Type == wire.TStreamCredit
-	if credit && (env.Payload[0] != '{' || len(env.Payload) > maxCredit) {
+	oneWay := credit || env.Type == wire.TCancel
+	if oneWay && (env.Payload[0] != '{' || len(env.Payload) > maxCredit) {
 		return false
 	}
-	if !credit && !op.expect(env) {
+	if !oneWay && !op.expect(env) {
 		return false
 	}
 	method, ok := wire.MethodOf(env.Type)
@@ -303,7 +304,7 @@ func (op *operator) passOn(instance string, key machineKey, env wire.Envelope, f
 	switch {
 	case !ok:
 		refused = unsendable(env.Type)
-	case op.outstanding() > maxOutstanding:
+	case !oneWay && op.outstanding() > maxOutstanding:
 		refused = tooMany()
 	case !credit:
 		refused = op.intend(env, method, key.id)
@@ -322,13 +323,13 @@ func (op *operator) passOn(instance string, key machineKey, env wire.Envelope, f
 	}
 	u, err := op.upstream(instance)
 	if err == nil {
-		err = u.send(env, method, frame, credit, stamped)
+		err = u.send(env, method, frame, oneWay, stamped)
 	}
 	if err == nil {
 		return true
 	}
 	s.buffers.release(frame)
-	if credit {
+	if oneWay {
 		return true
 	}
 	s.log.Warn("frame not passed on", "instance", instance, "machine", key.id, "error", err)
@@ -394,13 +395,13 @@ func (op *operator) upstream(instance string) (*upstream, error) {
 }
 
 // send queues a frame. It is the caller's again if there is an error.
-func (u *upstream) send(env wire.Envelope, method wire.Method, frame *frameBuf, credit, stamped bool) error {
+func (u *upstream) send(env wire.Envelope, method wire.Method, frame *frameBuf, oneWay, stamped bool) error {
 	f := outFrame{body: frame.b}
 	if stamped {
 		f = encode(wire.Message{Type: env.Type, ID: env.ID, SessionID: env.SessionID, TargetMachine: env.TargetMachine, Payload: wire.Raw(env.Payload)})
 	}
 	f.buf = frame
-	if credit {
+	if oneWay {
 		f.most = u.op.srv.bounds.credit
 		return u.sock.send(f)
 	}

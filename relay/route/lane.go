@@ -33,7 +33,7 @@ type request struct {
 	timeout time.Duration // from sending to the answer; for streams from one frame to the next
 	total   time.Time     // for streams: the end of all patience, set when sent
 	from    *operator     // nil for requests of our own
-	asked   string        // the operator's own id of it
+	asked   requestRef    // the operator's own name of it
 	// pinned requests belong to the connection that is there now (browse
 	// references do) and fail with it.
 	pinned bool
@@ -329,7 +329,7 @@ func (l *lane) pump(out deliveries) deliveries {
 
 // cancel ends a request of an operator: one that waits is refused, one that the
 // device has is cancelled there, if the device knows how.
-func (l *lane) cancel(from *operator, asked string) {
+func (l *lane) cancel(from *operator, asked requestRef) {
 	l.mu.Lock()
 	for i, r := range l.queue {
 		if r.from == from && r.asked == asked {

@@ -220,6 +220,12 @@ func (op *operator) dispatch(frame *frameBuf) bool {
 		op.srv.buffers.release(frame)
 		return true
 	}
+	op.mu.Lock()
+	ref := requestRef{env.SessionID, env.ID}
+	a := op.waiting[ref]
+	a.lane = l
+	op.waiting[ref] = a
+	op.mu.Unlock()
 	l.submit(r)
 	return true
 }
@@ -228,13 +234,10 @@ func (op *operator) dispatch(frame *frameBuf) bool {
 // the device. It is answered in any case, by CANCELLED if it came in time.
 func (op *operator) cancel(env wire.Envelope) {
 	op.mu.Lock()
-	_, waits := op.waiting[requestRef{env.SessionID, env.ID}]
+	l := op.waiting[requestRef{env.SessionID, env.ID}].lane
 	op.mu.Unlock()
-	if !waits { // its answer has crossed this
-		return
-	}
-	if ses, refused := op.sessionFor(env); refused == nil {
-		ses.lane.cancel(op, env.ID)
+	if l != nil { // else its answer has crossed this
+		l.cancel(op, requestRef{env.SessionID, env.ID})
 	}
 }
 
@@ -277,7 +280,7 @@ func (op *operator) route(env wire.Envelope, frame *frameBuf) (*request, *lane, 
 	if env.Payload[0] != '{' {
 		return nil, nil, wire.Errorf(wire.InternalError, "the payload of %s must be an object", env.Type).With("reason", "invalid_payload")
 	}
-	r := &request{method: method, payload: env.Payload, data: env.Data, buf: frame, from: op, asked: env.ID, timeout: op.srv.timing.data}
+	r := &request{method: method, payload: env.Payload, data: env.Data, buf: frame, from: op, asked: requestRef{env.SessionID, env.ID}, timeout: op.srv.timing.data}
 	r.deliver = func(res result) { op.settle(env, nil, res) }
 	var l *lane
 	var m *machine
