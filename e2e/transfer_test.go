@@ -304,12 +304,16 @@ func TestTransferKills(t *testing.T) {
 			b.daemon.kill()
 			b.startDaemon()
 		},
+		"stopped daemon": func() {
+			b.daemon.stop()
+			b.startDaemon()
+		},
 		"relay": func() {
 			b.relay.kill()
 			b.startRelay()
 		},
 	} {
-		for _, args := range [][]string{{"put", "big", ":by-" + name}, {"get", ":by-" + name, "back-" + name}} {
+		for _, args := range [][]string{{"put", "big", ":by " + name}, {"get", ":by " + name, "back " + name}} {
 			w.standStill(24 << 20)
 			from := w.moved.Load()
 			p := farhand(args...)
@@ -323,7 +327,7 @@ func TestTransferKills(t *testing.T) {
 				t.Errorf("%s killed: %q moved %d bytes for %d", name, args, moved, len(content))
 			}
 		}
-		if !bytes.Equal(b.read(filepath.Join(b.root(), "by-"+name)), content) || !bytes.Equal(b.read(filepath.Join(b.here(), "back-"+name)), content) {
+		if !bytes.Equal(b.read(filepath.Join(b.root(), "by "+name)), content) || !bytes.Equal(b.read(filepath.Join(b.here(), "back "+name)), content) {
 			t.Errorf("%s killed: another content", name)
 		}
 	}

@@ -1,5 +1,5 @@
 // Package files is the file service of one directory: the seven FILE_*
-// operations of protocol 1.1, none of which can reach, change or reveal anything
+// operations of protocol 1.1 and the extension for files in pieces, none of which can reach, change or reveal anything
 // outside that directory.
 //
 // # The jail
@@ -36,6 +36,14 @@
 // links, a directory without write permission, a bind-mounted file), the file is
 // written in place: an error on the way puts the old bytes back, but a process
 // killed in the middle leaves a mixture.
+//
+// # Files in pieces
+//
+// Uploads take files that arrive in pieces: what has come lies beside the
+// destination under a name of ours, and takes its place by the same rename as a
+// write, always as a new inode. It is the one thing that is left when a daemon is
+// killed, on purpose: the upload goes on with it. Piece, Entries and Make are what
+// fetching files and copying trees need beside it.
 //
 // # Names
 //

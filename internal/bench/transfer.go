@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -45,6 +46,10 @@ func benchTransfer(ctx context.Context, bin, dir string) ([]bar, error) {
 	put := call(func() error { return c.farhand("put", c.file("source"), ":ours") })
 	get := call(func() error { return c.farhand("get", ":ours", c.file("back")) })
 	bare := call(func() error { return c.bare(ctx) })
+	straight := call(func() error { return c.straight() })
+	if _, _, _, err := compare(ctx, "bare, one hop", transferRounds, 1, bare, straight); err != nil { // what the hop is worth
+		return nil, err
+	}
 	var bars []bar
 	for _, way := range []struct {
 		name string
@@ -180,6 +185,27 @@ func (c *copies) bare(ctx context.Context) error {
 	return nil
 }
 
+// straight copies the file to a receiver that listens itself.
+func (c *copies) straight() error {
+	to, err := self("-role", "receiver", "-file", c.file("bare"))
+	if err != nil {
+		return err
+	}
+	defer to.stop()
+	addr, err := to.line("127.0.0.1")
+	if err != nil {
+		return err
+	}
+	from, err := self("-role", "sender", "-url", "ws://"+addr, "-file", c.file("source"))
+	if err != nil {
+		return err
+	}
+	if err := from.cmd.Wait(); err != nil {
+		return fmt.Errorf("bare copy, one hop: %w", err)
+	}
+	return nil
+}
+
 // sendFile sends a file in binary frames and a text to end it, and waits for the
 // answer.
 func sendFile(ctx context.Context, url, name string) error {
@@ -214,12 +240,35 @@ func sendFile(ctx context.Context, url, name string) error {
 	return err
 }
 
-// receiveFile is the other end.
+// receiveFile is the other end. Without a URL it listens, and prints where.
 func receiveFile(ctx context.Context, url, name string) error {
+	if url == "" {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return err
+		}
+		fmt.Println(l.Addr())
+		done := make(chan error, 1)
+		up := websocket.Upgrader{ReadBufferSize: buffer, WriteBufferSize: buffer}
+		srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			ws, err := up.Upgrade(w, r, nil)
+			if err == nil {
+				err = receiveFrom(ws, name)
+			}
+			done <- err
+		})}
+		go srv.Serve(l)
+		defer srv.Close()
+		return <-done
+	}
 	ws, _, err := dialer().DialContext(ctx, url, nil)
 	if err != nil {
 		return err
 	}
+	return receiveFrom(ws, name)
+}
+
+func receiveFrom(ws *websocket.Conn, name string) error {
 	defer ws.Close()
 	f, err := os.Create(name)
 	if err != nil {
@@ -244,11 +293,10 @@ func receiveFile(ctx context.Context, url, name string) error {
 	if err := ws.WriteMessage(websocket.TextMessage, []byte("ok")); err != nil {
 		return err
 	}
-	_, _, err = ws.ReadMessage() // until the other side is gone
-	if websocket.IsCloseError(err, websocket.CloseAbnormalClosure) {
-		err = nil
+	if _, _, err := ws.ReadMessage(); !websocket.IsCloseError(err, websocket.CloseAbnormalClosure) { // the other side is gone
+		return err
 	}
-	return err
+	return nil
 }
 
 // claim pairs a machine by a claim key and returns its tokens.
