@@ -85,6 +85,15 @@ func (k *socket) start(c *Call, r *reader) {
 	}
 }
 
+// cut is why a call's context has ended: because of what befell it, or because
+// the socket, its session or the daemon goes.
+func (c *Call) cut() error {
+	if cause := context.Cause(c.ctx); wire.CodeOf(cause) != wire.InternalError {
+		return cause
+	}
+	return errStopping
+}
+
 func (k *socket) leaveLane(lane string, c *Call) {
 	if lane == "" {
 		return
@@ -111,7 +120,8 @@ func (k *socket) run(c *Call, before *Call) (any, error) {
 	result, err := k.handle(c)
 	if err != nil && c.ctx.Err() != nil {
 		// Why it was cancelled says more than that it was.
-		if cause := context.Cause(c.ctx); wire.CodeOf(cause) != wire.InternalError || errors.Is(cause, errStopping) {
+		cause := c.cut()
+		if wire.CodeOf(cause) != wire.InternalError || errors.Is(err, context.Canceled) || errors.Is(err, context.Cause(c.ctx)) {
 			err = cause
 		}
 	}
@@ -136,7 +146,7 @@ func (k *socket) turn(c *Call, before *Call) error {
 		select {
 		case k.shim.slots <- struct{}{}:
 		case <-c.ctx.Done():
-			return context.Cause(c.ctx)
+			return c.cut()
 		}
 	}
 	return nil
@@ -163,7 +173,7 @@ func (c *Call) follow(before *Call) error {
 		return wire.Errorf(wire.HardwareBusy, "not begun: what was asked of it before still goes on after %v", laneWait).
 			With("reason", "queue").With("hint", "ask again when that has ended")
 	case <-c.ctx.Done():
-		return context.Cause(c.ctx)
+		return c.cut()
 	}
 }
 
