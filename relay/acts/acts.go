@@ -6,7 +6,8 @@
 // What changes something is recorded before it is passed on (details.phase is
 // "intent") and again with how it ended; what only reads, once, with how it
 // ended. What an owner's hands do while a terminal is open is one act, its
-// opening: the keystrokes aren't recorded, nor are keepalives and credit.
+// opening: the keystrokes aren't recorded, nor are the pieces of what is written in
+// a transfer, keepalives and credit.
 package acts
 
 import (

@@ -37,11 +37,13 @@ type asked struct {
 	lane    *lane // where it went; nil: nowhere here
 }
 
-// ask is what is to be remembered of a request.
+// ask is what is to be remembered of a request. Keepalives are no acts, and neither
+// are the pieces of one that was recorded when it began: what is typed into a
+// terminal or over a forwarded connection, what is written in a transfer.
 func ask(env wire.Envelope) asked {
 	a := asked{what: env.Type, at: time.Now()}
 	switch env.Type {
-	case wire.TPing, wire.TTerminalInput, wire.TTerminalResize, wire.TForwardData:
+	case wire.TPing, wire.TTerminalInput, wire.TTerminalResize, wire.TForwardData, wire.TTransferChunk:
 		return a
 	}
 	a.op = unknownOp
