@@ -37,6 +37,8 @@ const (
 	// maxOpen is how many logs are open at a time; what wasn't written for longest
 	// is closed.
 	maxOpen = 64
+	// maxNoted is how many records may wait that nothing waits for.
+	maxNoted = 4096
 	// MaxTail is how many records are read at once.
 	MaxTail = 1000
 )
@@ -66,6 +68,11 @@ type Book struct {
 	key []byte
 	log *slog.Logger
 
+	notes  sync.RWMutex // around noted: those who send hold it for reading
+	noting bool
+	noted  chan Act
+	done   chan struct{} // closed when all that was noted is written
+
 	mu     sync.Mutex
 	closed bool
 	open   map[string]*ledger
@@ -80,7 +87,30 @@ type ledger struct {
 // Open makes a Book in a directory, with the key of the relay's own log. One
 // relay at a time may have it.
 func Open(dir string, key []byte, log *slog.Logger) *Book {
-	return &Book{dir: dir, key: key, log: log, open: make(map[string]*ledger)}
+	b := &Book{dir: dir, key: key, log: log, noting: true, noted: make(chan Act, maxNoted), done: make(chan struct{}), open: make(map[string]*ledger)}
+	go b.write()
+	return b
+}
+
+// write writes what was noted, until Close.
+func (b *Book) write() {
+	defer close(b.done)
+	for a := range b.noted {
+		if err := b.Append(a); err != nil {
+			b.log.Error("an act not recorded", "op", a.Op, "owner", a.Owner, "err", err.Error())
+		}
+	}
+}
+
+// Note records an act soon: how something ended, which nothing has to wait for. If
+// the process is killed the newest are lost; if too many wait, the caller does.
+func (b *Book) Note(a Act) {
+	b.notes.RLock()
+	defer b.notes.RUnlock()
+	if !b.noting {
+		return
+	}
+	b.noted <- a
 }
 
 func (b *Book) path(owner string) (string, error) {
@@ -189,8 +219,15 @@ func (b *Book) Verify(ctx context.Context, owner string) (audit.Report, error) {
 	return audit.Verify(ctx, path, b.key)
 }
 
-// Close closes every log. It may be called twice.
+// Close writes what was noted and closes every log. It may be called twice.
 func (b *Book) Close() error {
+	b.notes.Lock()
+	if b.noting {
+		b.noting = false
+		close(b.noted)
+	}
+	b.notes.Unlock()
+	<-b.done
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.closed = true

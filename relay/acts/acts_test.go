@@ -134,3 +134,21 @@ func TestMany(t *testing.T) {
 		}
 	}
 }
+
+// What is noted is written by the time the Book is closed, however much it is, and
+// nothing is taken afterwards.
+func TestNote(t *testing.T) {
+	b := newBook(t)
+	const n = maxNoted + 100
+	for range n {
+		b.Note(Act{Owner: "ann", Op: "X"})
+	}
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	b.Note(Act{Owner: "ann", Op: "Y"})
+	report, err := b.Verify(t.Context(), "ann")
+	if err != nil || !report.OK || report.Records < n || report.Records > n+2 {
+		t.Fatalf("%+v, %v", report, err)
+	}
+}

@@ -88,11 +88,8 @@ func (op *operator) ended(ref requestRef, a asked, code wire.Code) {
 	if s.acts == nil || op.guest || a.op == "" {
 		return
 	}
-	err := s.acts.Append(acts.Act{Owner: op.who.Owner, Holder: op.who.Holder, Machine: a.machine, Session: sessionOf(ref.session),
+	s.acts.Note(acts.Act{Owner: op.who.Owner, Holder: op.who.Holder, Machine: a.machine, Session: sessionOf(ref.session),
 		Op: a.op, Code: code, Took: time.Since(a.at)})
-	if err != nil && !s.isClosed() {
-		s.log.Error("end of an act not recorded", "op", a.op, "error", err)
-	}
 }
 
 // sessionOf is a session's id as far as it is one: what an operator sends may be
