@@ -20,8 +20,6 @@ import (
 
 // helper writes down what it is told, in order.
 type helper struct {
-	request.Handler // what a Presenter doesn't ask for
-
 	mu    sync.Mutex
 	told  []string
 	err   error         // of every call
