@@ -11,8 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
-
-	"farhand/internal/sorted"
 )
 
 // Bounds of what one record may hold, so that no peer can make it grow.
@@ -161,7 +159,7 @@ func appendFields(b []byte, fields []Field, budget int, canonical bool) []byte {
 		order = append(order, i)
 	}
 	if canonical {
-		sorted.By(order, func(i, k int) int { return strings.Compare(fields[i].Key, fields[k].Key) })
+		slices.SortFunc(order, func(i, k int) int { return strings.Compare(fields[i].Key, fields[k].Key) })
 	}
 	b = append(b, '{')
 	for n, i := range order {

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"farhand/internal/sorted"
 	"farhand/stream"
 	"farhand/wire"
 )
@@ -165,7 +164,7 @@ func (d *Dispatcher) run(ctx context.Context, r *Request, s Service, parts []Par
 	for i := range order {
 		order[i] = i
 	}
-	sorted.By(order, func(a, b int) int { return strings.Compare(parts[a].Key, parts[b].Key) })
+	slices.SortFunc(order, func(a, b int) int { return strings.Compare(parts[a].Key, parts[b].Key) })
 	leases := make([]*Lease, len(parts))
 	var ends []func(bool)
 	end := func(hold bool) {
