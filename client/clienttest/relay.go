@@ -73,10 +73,16 @@ const ErrPass wire.Code = "PASS"
 
 // New starts a relay on plain HTTP, which ends with the test.
 func New(t testing.TB) *Relay {
-	r := fresh()
-	r.Server = httptest.NewServer(http.HandlerFunc(r.serve))
-	t.Cleanup(r.stop)
+	r, stop := Start()
+	t.Cleanup(stop)
 	return r
+}
+
+// Start is New outside of a test, as in an example: stop ends it.
+func Start() (r *Relay, stop func()) {
+	r = fresh()
+	r.Server = httptest.NewServer(http.HandlerFunc(r.serve))
+	return r, r.stop
 }
 
 // NewTLS starts one with a certificate of its own, and returns its pin.
