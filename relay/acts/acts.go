@@ -39,6 +39,8 @@ const (
 	maxOpen = 64
 	// maxNoted is how many records may wait that nothing waits for.
 	maxNoted = 4096
+	// noteEvery is how long they wait.
+	noteEvery = 100 * time.Millisecond
 	// MaxTail is how many records are read at once.
 	MaxTail = 1000
 )
@@ -68,10 +70,11 @@ type Book struct {
 	key []byte
 	log *slog.Logger
 
-	notes  sync.RWMutex // around noted: those who send hold it for reading
-	noting bool
-	noted  chan Act
-	done   chan struct{} // closed when all that was noted is written
+	notes sync.Mutex
+	noted []Act
+	stop  chan struct{}
+	once  sync.Once
+	done  sync.WaitGroup
 
 	mu     sync.Mutex
 	closed bool
@@ -87,30 +90,56 @@ type ledger struct {
 // Open makes a Book in a directory, with the key of the relay's own log. One
 // relay at a time may have it.
 func Open(dir string, key []byte, log *slog.Logger) *Book {
-	b := &Book{dir: dir, key: key, log: log, noting: true, noted: make(chan Act, maxNoted), done: make(chan struct{}), open: make(map[string]*ledger)}
-	go b.write()
+	b := &Book{dir: dir, key: key, log: log, stop: make(chan struct{}), open: make(map[string]*ledger)}
+	b.done.Go(b.write)
 	return b
 }
 
-// write writes what was noted, until Close.
+// write writes what was noted, a lot at a time: waking somebody for each would
+// cost those who note more than writing does.
 func (b *Book) write() {
-	defer close(b.done)
-	for a := range b.noted {
-		if err := b.Append(a); err != nil {
-			b.log.Error("an act not recorded", "op", a.Op, "owner", a.Owner, "err", err.Error())
+	tick := time.NewTicker(noteEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			b.flush()
+		case <-b.stop:
+			b.flush()
+			return
 		}
 	}
 }
 
-// Note records an act soon: how something ended, which nothing has to wait for. If
-// the process is killed the newest are lost; if too many wait, the caller does.
-func (b *Book) Note(a Act) {
-	b.notes.RLock()
-	defer b.notes.RUnlock()
-	if !b.noting {
-		return
+func (b *Book) flush() {
+	b.notes.Lock()
+	noted := b.noted
+	b.noted = nil
+	b.notes.Unlock()
+	for _, a := range noted {
+		b.append(a)
 	}
-	b.noted <- a
+}
+
+func (b *Book) append(a Act) {
+	if err := b.Append(a); err != nil {
+		b.log.Error("an act not recorded", "op", a.Op, "owner", a.Owner, "err", err.Error())
+	}
+}
+
+// Note records an act within noteEvery: how something ended, which nothing has to
+// wait for. If the process is killed the newest are lost; where too many wait, the
+// caller writes its own.
+func (b *Book) Note(a Act) {
+	b.notes.Lock()
+	full := len(b.noted) >= maxNoted
+	if !full {
+		b.noted = append(b.noted, a)
+	}
+	b.notes.Unlock()
+	if full {
+		b.append(a)
+	}
 }
 
 func (b *Book) path(owner string) (string, error) {
@@ -221,13 +250,8 @@ func (b *Book) Verify(ctx context.Context, owner string) (audit.Report, error) {
 
 // Close writes what was noted and closes every log. It may be called twice.
 func (b *Book) Close() error {
-	b.notes.Lock()
-	if b.noting {
-		b.noting = false
-		close(b.noted)
-	}
-	b.notes.Unlock()
-	<-b.done
+	b.once.Do(func() { close(b.stop) })
+	b.done.Wait()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.closed = true
