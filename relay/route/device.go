@@ -32,6 +32,8 @@ type device struct {
 	granted wire.Capabilities
 	facts   atomic.Pointer[wire.MachineFacts] // control: what STATUS told last
 	odd     nuisance
+	// watching says that the relay itself receives a stream on this socket.
+	watching atomic.Bool
 }
 
 // describe names the socket in the log.
@@ -292,7 +294,10 @@ func (d *device) welcome(h hello, before *wire.Hello) error {
 		if !continued {
 			m.happened(events.Event{Type: events.MachineOnline})
 		}
-		m.devicesSince(before, h.Hello)
+		m.devicesSince(before, h.HardwareDevices, h.HardwareTruncated)
+		if m.srv.isWatched(m.key.owner) {
+			m.srv.spawn(func() { m.watchDevices(d) })
+		}
 	}
 	d.lookAgain()
 	return nil

@@ -73,6 +73,7 @@ func (s *Server) getEvents(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		defer s.followers.leave(op.Owner + "/" + op.Holder)
+		s.watch(op.Owner)
 	}
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	w.Header().Set("Cache-Control", "no-store")
@@ -198,31 +199,4 @@ func seenBy(op access.Operator, e events.Event) (events.Event, bool) {
 func (m *machine) happened(e events.Event) {
 	e.Machine = m.key.id
 	m.srv.events.Publish(m.key.owner, e)
-}
-
-// devicesSince publishes how the devices of a HELLO differ from those of the one
-// before. A list that was cut says nothing about what isn't in it.
-func (m *machine) devicesSince(before *wire.Hello, now wire.Hello) {
-	if before == nil || before.HardwareTruncated || now.HardwareTruncated {
-		return
-	}
-	known := make(map[string]wire.HardwareDevice, len(before.HardwareDevices))
-	for _, d := range before.HardwareDevices {
-		known[d.ID] = d
-	}
-	for _, d := range now.HardwareDevices {
-		was, there := known[d.ID]
-		delete(known, d.ID)
-		switch {
-		case !there:
-			m.happened(events.Event{Type: events.DeviceAdded, Device: &d})
-		case was.Available != d.Available:
-			m.happened(events.Event{Type: events.DeviceChanged, Device: &d})
-		}
-	}
-	for _, d := range before.HardwareDevices {
-		if _, gone := known[d.ID]; gone {
-			m.happened(events.Event{Type: events.DeviceRemoved, Device: &d})
-		}
-	}
 }

@@ -37,7 +37,9 @@ type machine struct {
 	anchor   *wire.Anchor // the newest that is not stored yet
 	reported wire.Anchor  // the newest that the device reported
 	storing  bool
-	hello    *wire.Hello // the newest that is not stored yet
+	stream   string                         // of its devices, while they are watched
+	devices  map[string]wire.HardwareDevice // as that told; nil unless they are watched
+	hello    *wire.Hello                    // the newest that is not stored yet
 	saving   bool
 	roots    []root // what the device offers, as of rootsAt on rootsOf
 	rootsAt  time.Time

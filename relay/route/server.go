@@ -145,6 +145,7 @@ type Server struct {
 	followers counter
 	events    *events.Feed
 	metrics   *metrics.Metrics
+	watched   map[string]bool // owners; under mu
 
 	ctx    context.Context // ends with Shutdown
 	cancel context.CancelFunc
@@ -169,7 +170,7 @@ func newServer(cfg Config, t timing, b bounds) *Server {
 			CheckOrigin: sameOrigin,
 		},
 		families: counter{max: maxFamilySockets}, holders: counter{max: maxHolderSockets},
-		followers: counter{max: maxFollowers}, events: cfg.Events, metrics: cfg.Metrics,
+		followers: counter{max: maxFollowers}, events: cfg.Events, metrics: cfg.Metrics, watched: make(map[string]bool),
 		sockets: make(map[*socket]struct{}), machines: make(map[machineKey]*machine),
 		sessions: make(map[sessionRef]*session), listeners: listeners{byTag: make(map[string]*operator)},
 	}
@@ -308,6 +309,9 @@ func (s *Server) sweep() {
 		case now := <-t.C:
 			for _, k := range s.tracked() {
 				k.sweep(now)
+			}
+			if n%watchSigns == 0 {
+				s.tellWatched()
 			}
 			if n%60 == 0 {
 				s.forgetExpired(now)

@@ -119,6 +119,11 @@ func receiver(id string) (tag string, ok bool) {
 // may not send any, or not such a one; the frame is then still the caller's.
 func (d *device) stream(env wire.Envelope, frame *frameBuf) bool {
 	tag, ok := receiver(env.ID)
+	if !ok && d.watching.Load() && d.granted.Has(wire.Streams) && len(env.Payload) <= maxPiece {
+		d.hotplug(env.Payload)
+		d.sock.srv.buffers.release(frame)
+		return true
+	}
 	if !ok || !d.granted.Has(wire.Streams) || len(env.Payload) > maxPiece {
 		return false
 	}
