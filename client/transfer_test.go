@@ -27,7 +27,6 @@ type machine struct {
 	content []byte
 	spoil   func(r wire.TransferRead, d *wire.TransferData, data *[]byte) error
 	entries []wire.TransferEntry
-	made    []string
 }
 
 func (m *machine) handle(env wire.Envelope) (wire.Type, any, error) {

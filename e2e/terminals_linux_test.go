@@ -386,8 +386,7 @@ func (b *bench) copyProgram(name, dir string) {
 
 // person sits at a terminal in which a command runs.
 type person struct {
-	t *testing.T
-	*process
+	t    *testing.T
 	keys *os.File
 	more chan struct{}
 	mu   sync.Mutex
