@@ -183,10 +183,10 @@ func setTLS(k *koanf.Koanf, _ Input, c *Config) error {
 }
 
 // machineID is what a platform accepts in HELLO.machine_id.
-var machineID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$`)
+var machineID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:-]*$`)
 
 func setIDs(_ *koanf.Koanf, _ Input, c *Config) error {
-	if c.MachineID != "" && !machineID.MatchString(c.MachineID) {
+	if c.MachineID != "" && (len(c.MachineID) > 128 || !machineID.MatchString(c.MachineID)) {
 		return &Error{Key: "machine_id", Reason: "must be 1 to 128 letters, digits, '.', '_', ':' or '-', a letter or digit first"}
 	}
 	if c.OAuthClientID == "" {

@@ -10,7 +10,7 @@ import (
 	"farhand/wire"
 )
 
-var sessionIDForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:-]{0,255}$`)
+var sessionIDForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:-]*$`)
 
 // controlTable is what the control socket answers by itself. The four that
 // change sessions hold the session's lock, so that a lane isn't needed.
@@ -44,7 +44,7 @@ type sessionLock struct {
 
 // lock takes the lock of a session.
 func (s *Shim) lock(ctx context.Context, id string) (unlock func(), err error) {
-	if !sessionIDForm.MatchString(id) {
+	if len(id) > 256 || !sessionIDForm.MatchString(id) {
 		return nil, wire.Errorf(wire.InternalError, "not a session id").With("reason", "invalid_session_id")
 	}
 	s.mu.Lock()

@@ -17,8 +17,8 @@ import (
 
 // What the platform takes in a HELLO; anything else is close 4400 for ever.
 var (
-	machineIDForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$`)
-	versionForm   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._+-]{0,63}$`)
+	machineIDForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:-]*$`)
+	versionForm   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._+-]*$`)
 	platforms     = []string{"darwin", "linux", "windows", "wsl2"}
 	arches        = []string{"x86_64", "arm64"}
 )
@@ -70,14 +70,14 @@ func completeHello(h *wire.Hello, kind wire.Channel, root string) error {
 	h.RecordingChannels = orEmpty(h.RecordingChannels)
 	h.RecordingRoutes = orEmpty(h.RecordingRoutes)
 	switch {
-	case !machineIDForm.MatchString(h.MachineID):
+	case len(h.MachineID) > wire.MaxMachineID, !machineIDForm.MatchString(h.MachineID):
 		return fmt.Errorf("machine id %q doesn't fit the protocol", h.MachineID)
 	case !slices.Contains(platforms, h.Platform):
 		return fmt.Errorf("platform %q isn't known to the protocol", h.Platform)
 	case !slices.Contains(arches, h.Arch):
 		return fmt.Errorf("architecture %q isn't known to the protocol", h.Arch)
 	}
-	if !versionForm.MatchString(h.ShimVersion) {
+	if len(h.ShimVersion) > 64 || !versionForm.MatchString(h.ShimVersion) {
 		h.ShimVersion = "0"
 	}
 	return nil

@@ -4,12 +4,12 @@ import (
 	"errors"
 	"net/url"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 
+	"farhand/internal/lazyregexp"
 	"farhand/provision/hardware"
 	"farhand/wire"
 )
@@ -74,7 +74,7 @@ func nearest(key string, table map[string]setter) string {
 	return ""
 }
 
-var addressForm = regexp.MustCompile(`^[!-~]{1,512}$`)
+var addressForm = lazyregexp.New(`^[!-~]{1,512}$`)
 
 // relay checks a relay's base URL. Plain http is for loopback alone, and no
 // relay runs on the appliance itself.
@@ -93,7 +93,7 @@ func relay(s string) (clean, note string, err error) {
 	return clean, note, nil
 }
 
-var sha256Hex = regexp.MustCompile(`^[0-9a-f]{64}$`)
+var sha256Hex = lazyregexp.New(`^[0-9a-f]{64}$`)
 
 func fingerprint(s string) (string, error) {
 	clean := strings.ToLower(strings.ReplaceAll(strings.TrimSpace(s), ":", ""))
@@ -103,7 +103,7 @@ func fingerprint(s string) (string, error) {
 	return clean, nil
 }
 
-var claimKeyForm = regexp.MustCompile(`^[!-~]{16,256}$`)
+var claimKeyForm = lazyregexp.New(`^[!-~]{16,256}$`)
 
 func claimKey(s string) (clean, note string, err error) {
 	clean = strings.TrimSpace(unwrap(s))
@@ -176,7 +176,7 @@ func capabilities() []wire.Capability {
 // RescueLength is how many characters the rescue network's passphrase has.
 const RescueLength = 12
 
-var rescueForm = regexp.MustCompile(`^[0-9A-Za-z-]{8,63}$`)
+var rescueForm = lazyregexp.New(`^[0-9A-Za-z-]{8,63}$`)
 
 func rescuePassphrase(s string) (clean, note string, err error) {
 	clean = strings.TrimSpace(unwrap(s))

@@ -2,9 +2,10 @@ package preseed
 
 import (
 	"errors"
-	"regexp"
 	"slices"
 	"strings"
+
+	"farhand/internal/lazyregexp"
 )
 
 // parseFirstrun reads what Raspberry Pi Imager 1 does to an image that it takes
@@ -38,7 +39,7 @@ func parseFirstrun(s *Settings, script, cmdline []byte) []Item {
 }
 
 // regulatoryDomain is the kernel argument that carries a country.
-var regulatoryDomain = regexp.MustCompile(`(?:^|\s)cfg80211\.ieee80211_regdom=(\w{1,8})(?:\s|$)`)
+var regulatoryDomain = lazyregexp.New(`(?:^|\s)cfg80211\.ieee80211_regdom=(\w{1,8})(?:\s|$)`)
 
 // firstrun reads a script.
 type firstrun struct {
@@ -93,7 +94,7 @@ func (f *firstrun) read(lines []string) {
 	}
 }
 
-var heredocStart = regexp.MustCompile(`<<\s*'?"?([A-Za-z_]{1,32})`)
+var heredocStart = lazyregexp.New(`<<\s*'?"?([A-Za-z_]{1,32})`)
 
 // heredoc is the line that ends the text which this one begins.
 func heredoc(line string) (end string, ok bool) {
@@ -151,7 +152,7 @@ func (f *firstrun) helper(verb string, args []string) {
 	}
 }
 
-var verbForm = regexp.MustCompile(`^[a-z_]{1,32}$`)
+var verbForm = lazyregexp.New(`^[a-z_]{1,32}$`)
 
 // verbName keeps whatever stands in the place of a verb out of the report.
 func verbName(verb string) string {

@@ -2,20 +2,21 @@ package preseed
 
 import (
 	"encoding/hex"
-	"regexp"
 	"strings"
+
+	"farhand/internal/lazyregexp"
 )
 
 var (
-	chpasswd  = regexp.MustCompile(`^echo\s+"\$FIRSTUSER:"?'?(\$[^'"|]+)['"]?\s*\|\s*chpasswd -e$`)
-	zoneFile  = regexp.MustCompile(`^echo\s+"?([A-Za-z0-9_+/-]+)"?\s*>\s*/etc/timezone$`)
-	nameFile  = regexp.MustCompile(`^echo\s+"?([A-Za-z0-9-]+)"?\s*>\s*/etc/hostname$`)
-	keyboard  = regexp.MustCompile(`^XKBLAYOUT="?([a-z][a-z0-9_-]*)"?$`)
-	netSSID   = regexp.MustCompile(`^ssid=(?:"(.*)"|([0-9A-Fa-f]+))$`)
-	netPSK    = regexp.MustCompile(`^psk="?(.*?)"?$`)
-	netCode   = regexp.MustCompile(`^country=(\w+)$`)
-	renaming  = regexp.MustCompile(`^usermod\s+-l\s+"([a-z_][a-z0-9_-]*)"`)
-	enableSSH = regexp.MustCompile(`^systemctl\s+enable\s+ssh$`)
+	chpasswd  = lazyregexp.New(`^echo\s+"\$FIRSTUSER:"?'?(\$[^'"|]+)['"]?\s*\|\s*chpasswd -e$`)
+	zoneFile  = lazyregexp.New(`^echo\s+"?([A-Za-z0-9_+/-]+)"?\s*>\s*/etc/timezone$`)
+	nameFile  = lazyregexp.New(`^echo\s+"?([A-Za-z0-9-]+)"?\s*>\s*/etc/hostname$`)
+	keyboard  = lazyregexp.New(`^XKBLAYOUT="?([a-z][a-z0-9_-]*)"?$`)
+	netSSID   = lazyregexp.New(`^ssid=(?:"(.*)"|([0-9A-Fa-f]+))$`)
+	netPSK    = lazyregexp.New(`^psk="?(.*?)"?$`)
+	netCode   = lazyregexp.New(`^country=(\w+)$`)
+	renaming  = lazyregexp.New(`^usermod\s+-l\s+"([a-z_][a-z0-9_-]*)"`)
+	enableSSH = lazyregexp.New(`^systemctl\s+enable\s+ssh$`)
 )
 
 // oldCommand takes a line of the parts for systems without the helpers.

@@ -6,16 +6,17 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"regexp"
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"farhand/internal/lazyregexp"
 )
 
 // Each check returns the value as it will be used and, if that isn't the letter
 // of what was asked for, a note.
 
-var label = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+var label = lazyregexp.New(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
 // hostname checks a host name of one label (RFC 1123, section 2.1).
 func hostname(s string) (name, note string, err error) {
@@ -33,7 +34,7 @@ func hostname(s string) (name, note string, err error) {
 	return name, note, nil
 }
 
-var userName = regexp.MustCompile(`^[a-z_][a-z0-9_-]{0,30}$`)
+var userName = lazyregexp.New(`^[a-z_][a-z0-9_-]{0,30}$`)
 
 // reserved are users and groups of the image that must stay what they are.
 func reserved(name string) bool {
@@ -58,7 +59,7 @@ func user(s string) (string, error) {
 
 // crypted are the forms of crypt(5) that the image's libcrypt checks. DES isn't
 // among them.
-var crypted = regexp.MustCompile(`^\$(1|5|6|7|y|gy|2[abxy])\$[./0-9A-Za-z$=,*-]{8,384}$`)
+var crypted = lazyregexp.New(`^\$(1|5|6|7|y|gy|2[abxy])\$[./0-9A-Za-z$=,*-]{8,384}$`)
 
 func group(s string) (string, error) {
 	if !userName.MatchString(s) {
@@ -121,7 +122,7 @@ func ssid(b []byte) ([]byte, error) {
 	return b, nil
 }
 
-var rawKey = regexp.MustCompile(`^[0-9A-Fa-f]{64}$`)
+var rawKey = lazyregexp.New(`^[0-9A-Fa-f]{64}$`)
 
 // wifiSecret tells a raw key from a passphrase: exactly 64 hex digits are a key
 // (IEEE 802.11, J.4.1, whose passphrases end at 63 characters). A passphrase
@@ -146,7 +147,7 @@ func wifiSecret(s string, name []byte) (passphrase, psk, note string, err error)
 	return clean, "", note, nil
 }
 
-var countryCode = regexp.MustCompile(`^[A-Z]{2}$`)
+var countryCode = lazyregexp.New(`^[A-Z]{2}$`)
 
 // country checks an ISO 3166-1 alpha-2 code by its form.
 func country(s string) (code, note string, err error) {
@@ -160,7 +161,7 @@ func country(s string) (code, note string, err error) {
 	return code, note, nil
 }
 
-var keymapName = regexp.MustCompile(`^[a-z][a-z0-9_-]{0,31}$`)
+var keymapName = lazyregexp.New(`^[a-z][a-z0-9_-]{0,31}$`)
 
 func keymap(s string) (string, error) {
 	if !keymapName.MatchString(s) {
@@ -169,7 +170,7 @@ func keymap(s string) (string, error) {
 	return s, nil
 }
 
-var zoneName = regexp.MustCompile(`^[A-Za-z0-9_+-]{1,32}(/[A-Za-z0-9_+-]{1,32}){0,2}$`)
+var zoneName = lazyregexp.New(`^[A-Za-z0-9_+-]{1,32}(/[A-Za-z0-9_+-]{1,32}){0,2}$`)
 
 func timezone(s string) (string, error) {
 	if !zoneName.MatchString(s) {
