@@ -23,7 +23,7 @@ import (
 const roundCalls = 200
 
 func main() {
-	role := flag.String("role", "", "what a process started by the bench itself does: peer, forwarder, devices, model, sender, receiver")
+	role := flag.String("role", "", "what a process started by the bench itself does: peer, forwarder, devices, model, sender, receiver, measured")
 	url := flag.String("url", "", "where such a process connects to")
 	tokens := flag.String("tokens", "", "a file of machine ids and tokens, for the role devices")
 	file := flag.String("file", "", "what a process with the role sender or receiver reads or writes")
@@ -39,6 +39,8 @@ func main() {
 		err = peer(ctx, *url)
 	case "forwarder":
 		err = forwarder(ctx, *url)
+	case "measured":
+		err = measured(flag.Args())
 	case "model":
 		err = model(ctx)
 	case "devices":
