@@ -117,7 +117,13 @@ func settingsError(err error) error {
 }
 
 // displayName is the machine's name as its owner sees it.
-func (d *services) displayName() string { return identity.DisplayName(*d.name.Load()) }
+func (d *services) displayName() string {
+	name := d.config.DisplayName
+	if set := d.name.Load(); set != nil { // not where somebody only logs in
+		name = *set
+	}
+	return identity.DisplayName(name)
+}
 
 // reachEvery is how often the platform is tried with changed networks.
 const reachEvery = 3 * time.Second

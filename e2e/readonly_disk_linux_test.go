@@ -86,6 +86,14 @@ func (c *card) repair() {
 	if err := c.try("umount", c.at); err != nil {
 		c.t.Fatal(err)
 	}
+	// The kernel lets go of the loop device in its own time, and writes until then.
+	eventually(c.t, "the end of the loop device", func() error {
+		out, err := exec.Command("losetup", "-j", c.image).Output()
+		if err == nil && len(out) > 0 {
+			err = fmt.Errorf("it is still there: %s", out)
+		}
+		return err
+	})
 	err := exec.Command("e2fsck", "-fy", c.image).Run() // 1: repaired
 	if exit, ok := err.(*exec.ExitError); err != nil && (!ok || exit.ExitCode() > 1) {
 		c.t.Fatal(err)
