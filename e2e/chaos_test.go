@@ -1,9 +1,11 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -95,6 +97,9 @@ func (c *chaos) work(s *client.Session) {
 	}
 	for n := range uint64(2) {
 		c.load.repeat("program", 10+n, breath, func(ctx context.Context, rng *rand.Rand) error { return writing(ctx, s, 200+rng.IntN(800)) })
+		c.load.repeat("copy", 30+n, breath, func(ctx context.Context, rng *rand.Rand) error {
+			return copying(ctx, s, fmt.Sprintf("copy-%d", n), rng)
+		})
 		c.load.repeat("typing", 20+n, breath, func(ctx context.Context, rng *rand.Rand) error { return typing(ctx, s, 20+rng.IntN(200)) })
 	}
 }
@@ -140,6 +145,34 @@ func typing(ctx context.Context, s *client.Session, n int) error {
 		_ = t.CloseInput(ctx)
 	})
 	return compare(ctx, t, lines(n), 0)
+}
+
+// copying puts a file there and fetches it back.
+func copying(ctx context.Context, s *client.Session, name string, rng *rand.Rand) error {
+	content := make([]byte, rng.IntN(3<<20))
+	for i := range content {
+		content[i] = byte(rng.Uint32())
+	}
+	_, err := s.Put(ctx, name, client.Source{Size: int64(len(content)), Open: func(_ context.Context, offset int64) (io.ReadCloser, error) {
+		return io.NopCloser(bytes.NewReader(content[offset:])), nil
+	}}, client.PutOptions{Patience: patience})
+	if err != nil {
+		return fmt.Errorf("put: %w", err)
+	}
+	there, err := s.Source(ctx, name, patience)
+	if err != nil {
+		return fmt.Errorf("look at what was put: %w", err)
+	}
+	from, err := there.Open(ctx, 0)
+	if err != nil {
+		return fmt.Errorf("fetch: %w", err)
+	}
+	defer from.Close()
+	got, err := io.ReadAll(from)
+	if err == nil && !bytes.Equal(got, content) {
+		return fmt.Errorf("%d bytes were put and %d others came back", len(content), len(got))
+	}
+	return err
 }
 
 // compare reads a terminal to its end.
