@@ -71,6 +71,7 @@ var elsewhere = map[string][]any{
 	"The machine itself":  {TopRequest{}, TopResponse{}, LogsRequest{}, LogsResponse{}, LogRecord{}},
 	"Hardware as handles": {SerialOpen{}, SerialHandleWrite{}, SerialHandleRead{}, SerialReadResponse{}, USBOpen{}, USBTransfer{}, USBTransferResponse{}, GPIOHandleConfigure{}, GPIOHandleWrite{}, GPIOReadResponse{}},
 	"Files in pieces":     {TransferOpen{}, TransferOpened{}, TransferChunk{}, TransferCommit{}, TransferCommitted{}, TransferAbort{}, TransferRead{}, TransferData{}, TransferList{}, TransferEntries{}, TransferMake{}},
+	"How a file is built": {SchemaPreview{}},
 	"Ceilings":            {GrantSet{}},
 	"Settings":            {SettingsGet{}, SettingsSet{}, Settings{}},
 }
@@ -189,9 +190,9 @@ func introduction(doc, op string) string {
 
 func checkFields(t *testing.T, what, text string, all []any) {
 	t.Helper()
-	names := make(map[string]bool)
+	names, seen := make(map[string]bool), make(map[reflect.Type]bool)
 	for _, v := range all {
-		fieldsOf(reflect.TypeOf(v), names)
+		fieldsOf(reflect.TypeOf(v), names, seen)
 	}
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		if !regexp.MustCompile(`\b` + name + `\b`).MatchString(text) {
@@ -202,14 +203,18 @@ func checkFields(t *testing.T, what, text string, all []any) {
 
 // fieldsOf adds the names that a type has as JSON. Of a device and of an error
 // it takes none: they are described once.
-func fieldsOf(typ reflect.Type, names map[string]bool) {
+func fieldsOf(typ reflect.Type, names map[string]bool, seen map[reflect.Type]bool) {
+	if seen[typ] {
+		return // it has itself inside
+	}
+	seen[typ] = true
 	switch typ {
 	case reflect.TypeFor[Error](), reflect.TypeFor[time.Time](), reflect.TypeFor[json.RawMessage](), reflect.TypeFor[GPIOLines]():
 		return
 	}
 	switch typ.Kind() {
 	case reflect.Pointer, reflect.Slice, reflect.Map:
-		fieldsOf(typ.Elem(), names)
+		fieldsOf(typ.Elem(), names, seen)
 	case reflect.Struct:
 		for f := range typ.Fields() {
 			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
@@ -217,7 +222,7 @@ func fieldsOf(typ reflect.Type, names map[string]bool) {
 				names[name] = true
 			}
 			if f.Type != reflect.TypeFor[PrinterStatus]() && f.Type != reflect.TypeFor[*PrinterStatus]() {
-				fieldsOf(f.Type, names)
+				fieldsOf(f.Type, names, seen)
 			}
 		}
 	}

@@ -38,6 +38,7 @@ var layers = map[string][]string{
 	"octoprint":         {"device", "stream", "wire"},
 	"sim":               {"device", "stream", "wire", "gpio", "bus", "serialio", "usb", "octoprint"},
 	"files":             {"stream", "wire"},
+	"privacy":           {"wire"},
 	"shell":             {"stream", "wire"},
 	"terminal":          {"stream", "wire"},
 	"llm":               {"stream", "wire"},

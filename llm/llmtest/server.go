@@ -1,6 +1,9 @@
 // Package llmtest is an Ollama server in the process of a test. It answers as the
 // real one does (docs/api.md of ollama/ollama), with a model that says one known
-// sentence, a word a piece.
+// sentence, a word a piece. Models of some names do otherwise with what they are
+// told: "echo…" says it, "think…" thinks it in hexadecimal digits before the
+// sentence, "quote…" fails at once with an error that quotes it, and "die…" after
+// a word.
 package llmtest
 
 import (
@@ -124,6 +127,16 @@ type request struct {
 	Model     string          `json:"model"`
 	Input     []string        `json:"input"`
 	KeepAlive json.RawMessage `json:"keep_alive"`
+	Messages  []struct{ Content string }
+}
+
+// prompt is all that a model is told.
+func (r request) prompt() string {
+	var b strings.Builder
+	for _, m := range r.Messages {
+		b.WriteString(m.Content + "\n")
+	}
+	return b.String()
 }
 
 func (s *Server) read(w http.ResponseWriter, r *http.Request) (request, bool) {
@@ -162,6 +175,11 @@ func (s *Server) chat(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
+	if strings.HasPrefix(in.Model, "quote") {
+		w.WriteHeader(http.StatusInternalServerError)
+		fmt.Fprintf(w, `{"error":%s}`, quoted("can't make sense of "+in.prompt()))
+		return
+	}
 	s.load(in.Model)
 	s.count(1, 0)
 	defer s.count(-1, 1)
@@ -173,9 +191,20 @@ func (s *Server) chat(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, `{"model":%q,"created_at":"2026-05-01T12:00:00Z",`+format+"}\n", append([]any{in.Model}, args...)...)
 		w.(http.Flusher).Flush()
 	}
-	words := strings.SplitAfter(Sentence, " ")
+	answer := Sentence
+	switch {
+	case strings.HasPrefix(in.Model, "echo"):
+		answer = in.prompt()
+	case strings.HasPrefix(in.Model, "think"):
+		line(`"message":{"role":"assistant","content":"","thinking":"%x"},"done":false`, in.prompt())
+	}
+	words := strings.SplitAfter(answer, " ")
 	for i, word := range words {
-		line(`"message":{"role":"assistant","content":%q},"done":false`, word)
+		line(`"message":{"role":"assistant","content":%s},"done":false`, quoted(word))
+		if strings.HasPrefix(in.Model, "die") {
+			fmt.Fprintf(w, `{"error":%s}`+"\n", quoted("the runner died of "+in.prompt()))
+			return
+		}
 		if i > 0 || hold == nil {
 			continue
 		}
@@ -187,6 +216,12 @@ func (s *Server) chat(w http.ResponseWriter, r *http.Request) {
 	}
 	line(`"message":{"role":"assistant","content":""},"done":true,"done_reason":"stop","total_duration":330000000,"load_duration":300000000,"prompt_eval_count":9,"prompt_eval_duration":9000000,"eval_count":%d,"eval_duration":%d`,
 		len(words), len(words)*int(10*time.Millisecond))
+}
+
+// quoted is a string as JSON has it.
+func quoted(s string) []byte {
+	b, _ := json.Marshal(s) // a string always can be
+	return b
 }
 
 func (s *Server) generate(w http.ResponseWriter, r *http.Request) {
