@@ -108,7 +108,7 @@ func (c *connection) read() {
 		}
 		c.mu.Unlock()
 		if !terminal(env.Type) {
-			if w.chunk != nil && env.Type == wire.TLocalLLMCompletionChunk {
+			if w.chunk != nil && env.Type.IsChunk() {
 				w.chunk(env)
 			}
 			continue
@@ -125,8 +125,11 @@ func (c *connection) read() {
 // terminal says whether a frame ends a request: chunks of a completion and
 // reports do not.
 func terminal(t wire.Type) bool {
+	if t.IsChunk() {
+		return false
+	}
 	switch t {
-	case wire.TLocalLLMCompletionChunk, wire.TStatus, wire.THello, wire.THelloAck, wire.TSessionRevoked:
+	case wire.TStatus, wire.THello, wire.THelloAck, wire.TSessionRevoked:
 		return false
 	}
 	return true

@@ -32,6 +32,7 @@ const (
 
 	LocalLLMExtended Capability = "local_llm_extended" // thoughts, waiting and timings; LLM_STATUS_REQUEST, LLM_EMBED
 	LLMManage        Capability = "llm_manage"         // LLM_PULL, LLM_REMOVE
+	Privacy          Capability = "privacy"            // stubs of private files, LOCAL_LLM_TURN; where files are allowed
 	Observe          Capability = "observe"            // the machine's journal and how it is doing
 	Forward          Capability = "forward"            // TCP connections to what the machine reaches
 
@@ -73,13 +74,13 @@ func (cs Capabilities) AnyHardware() bool {
 }
 
 // Owned is the capability on which the owner decides where c is used: what may
-// run commands may have terminals, and what may use files may transfer them. It is
-// c itself for most.
+// run commands may have terminals, and what may use files may transfer them
+// and have stubs of private ones. It is c itself for most.
 func (c Capability) Owned() Capability {
 	switch c {
 	case Terminal:
 		return Shell
-	case Transfer:
+	case Transfer, Privacy:
 		return Files
 	}
 	return c

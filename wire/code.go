@@ -75,6 +75,10 @@ const (
 	TransferMismatch Code = "TRANSFER_MISMATCH"  // what came isn't what was sent, and was thrown away
 	SourceChanged    Code = "SOURCE_CHANGED"     // the file changed while it was copied
 
+	PrivacyModeBlocked Code = "PRIVACY_MODE_BLOCKED" // it would let out what the owner marked private, or could
+	StubStale          Code = "STUB_STALE"           // no such stub in this session, or the file is no longer what it was
+	AnswerNotReleased  Code = "ANSWER_NOT_RELEASED"  // the owner didn't let the answer of a turn go
+
 	DiskFull       Code = "DISK_FULL"         // ENOSPC, EDQUOT: nothing was changed
 	ReadOnlyDisk   Code = "READ_ONLY_DISK"    // EROFS
 	PathNotAllowed Code = "PERMISSION_DENIED" // EACCES, EPERM of the operating system

@@ -72,6 +72,7 @@ var elsewhere = map[string][]any{
 	"Hardware as handles": {SerialOpen{}, SerialHandleWrite{}, SerialHandleRead{}, SerialReadResponse{}, USBOpen{}, USBTransfer{}, USBTransferResponse{}, GPIOHandleConfigure{}, GPIOHandleWrite{}, GPIOReadResponse{}},
 	"Files in pieces":     {TransferOpen{}, TransferOpened{}, TransferChunk{}, TransferCommit{}, TransferCommitted{}, TransferAbort{}, TransferRead{}, TransferData{}, TransferList{}, TransferEntries{}, TransferMake{}},
 	"How a file is built": {SchemaPreview{}},
+	"Private files":       {FileStub{}, LLMTurn{}, LLMTurnChunk{}, LLMTurnResponse{}},
 	"Ceilings":            {GrantSet{}},
 	"Settings":            {SettingsGet{}, SettingsSet{}, Settings{}},
 }
@@ -100,7 +101,7 @@ func TestExtensionsAreDocumented(t *testing.T) {
 			}
 		}
 	}
-	known = append(known, string(TStreamData))
+	known = append(known, string(TStreamData), string(TLLMTurnChunk))
 	for _, m := range regexp.MustCompile("`([A-Z0-9]+(?:_[A-Z0-9]+)+)[` ]").FindAllStringSubmatch(doc, -1) {
 		if !slices.Contains(known, m[1]) && m[1] != "HELLO_ACK" {
 			t.Errorf("there is no %s", m[1])

@@ -24,6 +24,9 @@ type FileRead struct {
 	Format   string `json:"format,omitempty"`   // text (default), bytes
 	Offset   int64  `json:"offset,omitempty"`
 	Length   *int64 `json:"length,omitempty"` // null: to the end
+	// Mode is content (default) or, with capability privacy, stub; from others it
+	// is ignored.
+	Mode string `json:"mode,omitempty"`
 }
 
 // Binary says whether the content is wanted as base64: either field suffices.
@@ -38,6 +41,9 @@ type FileContents struct {
 	SizeBytes int64  // bytes returned, not the file's size
 	Truncated bool   // the file goes on after what was returned
 
+	// Stub, if not nil, is all that there is: the answer in mode stub.
+	Stub *FileStub
+
 	// Done, if not nil, takes Content or Text back once it has been written.
 	Done func()
 }
@@ -51,8 +57,14 @@ func (f *FileContents) Release() {
 	}
 }
 
+// maxStubJSON bounds what a stub has beside its path and type.
+const maxStubJSON = 1 << 10
+
 // JSONSize implements Streamer.
 func (f *FileContents) JSONSize() int {
+	if f.Stub != nil {
+		return maxStubJSON + 6*(len(f.Stub.Path)+len(f.Stub.MIMEType))
+	}
 	if f.Encoding == EncodingBase64 {
 		return 100 + base64.StdEncoding.EncodedLen(len(f.Content)) + len(f.Text)
 	}
@@ -79,6 +91,14 @@ func (f *FileContents) JSONSize() int {
 
 // WriteJSON implements Streamer.
 func (f *FileContents) WriteJSON(w io.Writer) error {
+	if f.Stub != nil {
+		b, err := json.Marshal(f.Stub)
+		if err != nil {
+			return err
+		}
+		_, err = w.Write(b)
+		return err
+	}
 	if _, err := io.WriteString(w, `{"content":"`); err != nil {
 		return err
 	}
@@ -144,11 +164,18 @@ func (f *FileContents) UnmarshalJSON(b []byte) error {
 			f.SizeBytes, err = strconv.ParseInt(string(raw), 10, 64)
 		case "truncated":
 			f.Truncated = string(raw) == "true"
+		case "mode":
+			if string(raw) == `"`+ModeStub+`"` {
+				f.Stub = new(FileStub)
+			}
 		}
 		return err
 	})
 	if err != nil {
 		return err
+	}
+	if f.Stub != nil {
+		return json.Unmarshal(b, f.Stub)
 	}
 	f.Content = content
 	if f.Encoding == EncodingBase64 {

@@ -135,6 +135,10 @@ const (
 	TLLMPullResponse   Type = "LLM_PULL_RESPONSE"
 	TLLMRemove         Type = "LLM_REMOVE"
 
+	TLLMTurn         Type = "LOCAL_LLM_TURN"
+	TLLMTurnChunk    Type = "LOCAL_LLM_TURN_CHUNK"
+	TLLMTurnResponse Type = "LOCAL_LLM_TURN_RESPONSE"
+
 	TTransferOpen      Type = "TRANSFER_OPEN"
 	TTransferOpened    Type = "TRANSFER_OPENED"
 	TTransferChunk     Type = "TRANSFER_CHUNK"
@@ -152,6 +156,10 @@ const (
 func (t Type) carriesData() bool {
 	return t == TTransferOpen || t == TTransferChunk || t == TTransferData
 }
+
+// IsChunk says whether a message is a piece of an answer, sent between the request
+// and its answer.
+func (t Type) IsChunk() bool { return t == TLocalLLMCompletionChunk || t == TLLMTurnChunk }
 
 // Channel says on which socket of a machine a request may arrive.
 type Channel uint8
@@ -181,6 +189,18 @@ type Method struct {
 
 // OneWay says that the message is never answered, and so never outstanding.
 func (m Method) OneWay() bool { return m.Response == "" }
+
+// Chunks is the type of the pieces that may come before this method's answer;
+// empty if there are none.
+func (m Method) Chunks() Type {
+	switch m.Request {
+	case TLocalLLMCompletion:
+		return TLocalLLMCompletionChunk
+	case TLLMTurn:
+		return TLLMTurnChunk
+	}
+	return ""
+}
 
 // HardwareFamily in Method.Capability means any hardware_* capability.
 const HardwareFamily Capability = "hardware_*"
@@ -270,6 +290,8 @@ var methods = map[Type]Method{
 	TLLMPull:          {Request: TLLMPull, Response: TLLMPullResponse, Channel: Data, Capability: LLMManage, Extension: true},
 	TLLMRemove:        {Request: TLLMRemove, Response: TAck, Channel: Data, Capability: LLMManage, Extension: true},
 
+	TLLMTurn: {Request: TLLMTurn, Response: TLLMTurnResponse, Channel: Data, Capability: Privacy, Extension: true},
+
 	TTransferOpen:   {Request: TTransferOpen, Response: TTransferOpened, Channel: Data, Capability: Transfer, Repeatable: true, Extension: true},
 	TTransferChunk:  {Request: TTransferChunk, Response: TAck, Channel: Data, Capability: Transfer, Repeatable: true, Extension: true},
 	TTransferCommit: {Request: TTransferCommit, Response: TTransferCommitted, Channel: Data, Capability: Transfer, Extension: true},
@@ -300,7 +322,7 @@ func Methods() []Method {
 var deviceFrames = func() map[Type]Capability {
 	frames := map[Type]Capability{
 		THello: "", TStatus: "", TError: "", TAck: "", TPong: "",
-		TLocalLLMCompletionChunk: LocalLLM, TStreamData: Streams,
+		TLocalLLMCompletionChunk: LocalLLM, TLLMTurnChunk: Privacy, TStreamData: Streams,
 	}
 	for _, m := range methods {
 		if m.Refused || m.Response == TAck || m.OneWay() {

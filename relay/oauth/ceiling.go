@@ -32,7 +32,7 @@ var known = []wire.Capability{
 var plumbing = []wire.Capability{
 	wire.Cancel,
 	wire.DirectoryBrowse, wire.Grants, wire.AuditAnchor, wire.Streams, wire.Terminal, wire.LocalLLMExtended, wire.MachineFactsCapability, wire.Machines, wire.SettingsCapability,
-	wire.Transfer,
+	wire.Transfer, wire.Privacy,
 }
 
 // wants reads the capabilities that a device says it offers; those an owner

@@ -194,7 +194,7 @@ func (s *Server) postSession(w http.ResponseWriter, r *http.Request, op access.O
 	usable := wire.Capabilities{}
 	if d := ses.conn(); d != nil {
 		for _, c := range lim.strip(grantable(d.offered)) {
-			if c.Approvable() || c == wire.Transfer { // which decides how files are best sent
+			if c.Approvable() || c == wire.Transfer || c == wire.Privacy { // which decide how files are best sent, or used
 				usable = append(usable, c)
 			}
 		}

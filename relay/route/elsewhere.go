@@ -468,7 +468,7 @@ func (u *upstream) readLoop() error {
 		case !wire.IsAnswer(env.Type):
 			s.buffers.release(frame) // SESSION_REVOKED: this instance hears of that itself
 			continue
-		case env.Type != wire.TLocalLLMCompletionChunk:
+		case !env.Type.IsChunk():
 			ref := requestRef{env.SessionID, env.ID}
 			u.mu.Lock()
 			delete(u.pending, ref)

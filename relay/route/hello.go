@@ -19,7 +19,7 @@ var known = wire.Capabilities{
 	wire.Transfer,
 	wire.Grants, wire.AuditAnchor, wire.Streams, wire.Terminal, wire.LocalLLMExtended, wire.LLMManage, wire.MachineFactsCapability,
 	wire.Observe, wire.Machines, wire.SettingsCapability,
-	wire.Forward,
+	wire.Forward, wire.Privacy,
 }
 
 // What HELLO_ACK allows: never less than the device's own limits, so that only

@@ -596,7 +596,7 @@ func (l *lane) answer(d *device, env wire.Envelope, buf *frameBuf) bool {
 		l.mu.Unlock()
 		return false
 	}
-	if env.Type == wire.TLocalLLMCompletionChunk && r.chunk != nil {
+	if chunk := r.method.Chunks(); chunk != "" && env.Type == chunk && r.chunk != nil {
 		return l.stream(r, env, buf)
 	}
 	if env.Type != r.method.Response && env.Type != wire.TError {

@@ -321,7 +321,7 @@ func (op *operator) route(env wire.Envelope, frame *frameBuf) (*request, *lane, 
 		r.timeout = op.srv.commandTimeout(env.Payload)
 	case wire.TLLMEmbed:
 		r.timeout = op.srv.timing.streamSilence
-	case wire.TLocalLLMCompletion:
+	case wire.TLocalLLMCompletion, wire.TLLMTurn:
 		r.timeout = op.srv.timing.streamSilence
 		r.chunk = func(chunk wire.Envelope, buf *frameBuf) { op.forward(env, chunk, buf) }
 	}

@@ -396,7 +396,8 @@ func (s *Socket) take(kind int, text []byte) string {
 	switch {
 	case !outstanding:
 		return fmt.Sprintf("%s for id %q, which is not outstanding", t, e.ID)
-	case t == wire.TLocalLLMCompletionChunk && want == wire.TLocalLLMCompletionResponse:
+	case t == wire.TLocalLLMCompletionChunk && want == wire.TLocalLLMCompletionResponse,
+		t == wire.TLLMTurnChunk && want == wire.TLLMTurnResponse:
 		s.answers[e.ID] <- env
 		return ""
 	case t != want && t != wire.TError:

@@ -183,6 +183,12 @@ func Payload(t wire.Type) any {
 		return new(wire.DetachSession)
 	case wire.TSessionAttached, wire.TSessionActivated, wire.TSessionRestored:
 		return new(wire.SessionBinding)
+	case wire.TLLMTurn:
+		return new(wire.LLMTurn)
+	case wire.TLLMTurnChunk:
+		return new(wire.LLMTurnChunk)
+	case wire.TLLMTurnResponse:
+		return new(wire.LLMTurnResponse)
 	case wire.TTransferOpen:
 		return new(wire.TransferOpen)
 	case wire.TTransferOpened:
