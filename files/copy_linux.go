@@ -15,7 +15,7 @@ import (
 func (m *moving) copyOver() error {
 	from, to := m.from, m.to
 	name := tempName()
-	c := &copying{root: m.root, ctx: m.ctx, src: m.src, links: make(map[ident]string)}
+	c := &copying{root: m.root, ctx: m.ctx, src: m.src, secret: from.spot.t, links: make(map[ident]string)}
 	c.top = handle{fd: to.dir.fd, id: to.dir.id}
 	c.topName = name
 	defer c.unlock()
@@ -29,7 +29,7 @@ func (m *moving) copyOver() error {
 	}
 	if err := m.removeSource(); err != nil {
 		return m.src.fail(wire.CodeOf(fault(m.src, "remove", err)), "source_left",
-			"%s was copied to %s, but could not be removed", shown(m.src.path), shown(m.dst.path)).With("dst", shown(m.dst.path))
+			"%s was copied to %s, but could not be removed", m.src.shown(), m.dst.shown()).With("dst", m.dst.shown())
 	}
 	return nil
 }
@@ -81,6 +81,7 @@ type copying struct {
 	root    *Root
 	ctx     context.Context
 	src     asked
+	secret  *territory
 	top     handle // where the copy is made
 	topName string
 	lock    int // descriptor that holds the lock on the copy, 0 if none
@@ -111,6 +112,9 @@ func (c *copying) entry(from *handle, src string, to *handle, dst, path string) 
 		return c.root.protected(c.src)
 	}
 	kind := kindOf(&st)
+	if private, err := c.private(from, src, &st); private || err != nil {
+		return orError(err, c.root.isPrivate(c.src))
+	}
 	if kind != unix.S_IFDIR && st.Nlink > 1 {
 		if first, ok := c.links[identOf(&st)]; ok {
 			return c.link(first, to, dst)
@@ -138,7 +142,39 @@ func (c *copying) entry(from *handle, src string, to *handle, dst, path string) 
 		return c.dress(to, dst, &st)
 	}
 	return c.src.fail(wire.InternalError, "not_a_regular_file",
-		"%s holds a socket or device, which can't be copied", shown(c.src.path))
+		"%s holds a socket or device, which can't be copied", c.src.shown())
+}
+
+// private says whether something of the tree is private by what it is. By its
+// path nothing is: such a tree isn't moved.
+func (c *copying) private(from *handle, name string, st *unix.Stat_t) (bool, error) {
+	if c.secret == nil {
+		return false, nil
+	}
+	switch kindOf(st) {
+	case unix.S_IFDIR:
+		fd, err := pin(from.fd, name)
+		if err != nil {
+			return false, err
+		}
+		defer unix.Close(fd)
+		is, err := fstat(fd)
+		return err == nil && c.secret.keeps(identOf(&is), fd), err
+	case unix.S_IFREG:
+		if _, is := c.secret.tops[identOf(st)]; is || st.Nlink < 2 {
+			return is, nil
+		}
+		_, is, err := c.secret.isLinked(c.ctx, identOf(st))
+		return is, err
+	}
+	return false, nil
+}
+
+func orError(err, otherwise error) error {
+	if err != nil {
+		return err
+	}
+	return otherwise
 }
 
 // link makes another name of a file that was copied before.
@@ -165,7 +201,7 @@ func (c *copying) file(from *handle, src string, st *unix.Stat_t, to *handle, ds
 	defer unix.Close(in)
 	if is, err := fstat(in); err != nil {
 		return err
-	} else if identOf(&is) != identOf(st) || kindOf(&is) != unix.S_IFREG {
+	} else if identOf(&is) != identOf(st) || kindOf(&is) != unix.S_IFREG || is.Nlink > 1 && st.Nlink < 2 {
 		return errRaced
 	}
 	out, err := openat(to.fd, dst, unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_WRONLY, 0o600)
@@ -230,7 +266,7 @@ func (c *copying) content(out, in int) error {
 
 func (c *copying) dir(from *handle, src string, st *unix.Stat_t, to *handle, dst, path string) error {
 	if c.depth++; c.depth > maxCopyDepth {
-		return c.src.fail(wire.InternalError, "too_deep", "%s has more than %d levels", shown(c.src.path), maxCopyDepth)
+		return c.src.fail(wire.InternalError, "too_deep", "%s has more than %d levels", c.src.shown(), maxCopyDepth)
 	}
 	defer func() { c.depth-- }()
 	in, err := openDir(from.fd, src)

@@ -18,22 +18,23 @@ import (
 // Failures: PATH_NOT_FOUND (unless MissingOK), PATH_NOT_EMPTY,
 // PATH_OUTSIDE_ALLOWED_ROOT (details.reason is_root: the root itself;
 // protected: it is or holds what files can never reach), PATH_INVALID_CHARS,
+// PRIVACY_MODE_BLOCKED (a private directory, or one that may hold something
+// private),
 // PERMISSION_DENIED, READ_ONLY_DISK, INTERNAL_ERROR with details.reason busy (a
 // mount point).
 func (r *Root) Delete(ctx context.Context, req wire.FileDelete) (Trace, error) {
-	a := asked{"path", req.Path}
-	trace := Trace{Path: shown(req.Path)}
+	a := r.ask("path", req.Path)
+	trace := Trace{Path: a.shown()}
 	if err := r.enter(ctx); err != nil {
 		return trace, fault(a, "delete", err)
 	}
 	defer r.leave()
 	err := untilStill(func() error {
-		p, err := r.resolve(ctx, a, false)
+		p, err := r.find(ctx, a, false, &trace.Path)
 		if err != nil {
 			return err
 		}
 		defer p.close()
-		trace.Path = p.path(r)
 		switch {
 		case p.name == "":
 			return r.isRoot(a)
@@ -41,6 +42,12 @@ func (r *Root) Delete(ctx context.Context, req wire.FileDelete) (Trace, error) {
 			return nil
 		case !p.exists:
 			return missing(a, &p)
+		case p.private() && kindOf(&p.st) == unix.S_IFDIR:
+			return r.isPrivate(a)
+		case p.manyNames():
+			return r.manyNames(a)
+		case p.onTheWay(), req.Recursive && p.holdsPrivate():
+			return r.holdsPrivate(a)
 		}
 		return r.remove(ctx, a, &p, req.Recursive, &trace.Entries)
 	})
@@ -53,12 +60,12 @@ func (r *Root) remove(ctx context.Context, a asked, p *place, recursive bool, co
 		return removed(count, unlinkat(p.dir.fd, p.name, 0))
 	}
 	if recursive {
-		x := &removal{root: r, ctx: ctx, asked: a, count: count}
+		x := &removal{root: r, ctx: ctx, asked: a, count: count, secret: p.spot.t}
 		return x.tree(&p.dir, p.name)
 	}
 	switch err := unlinkat(p.dir.fd, p.name, unix.AT_REMOVEDIR); err {
 	case unix.ENOTEMPTY, unix.EEXIST: // POSIX allows either
-		return a.fail(wire.PathNotEmpty, "", "directory %s is not empty", shown(a.path))
+		return a.fail(wire.PathNotEmpty, "", "directory %s is not empty", a.shown())
 	default:
 		return removed(count, err)
 	}
@@ -87,7 +94,9 @@ type removal struct {
 	ctx   context.Context
 	asked asked
 	count *int
-	held  []handle // the directories from the top down to where we are
+	// secret is what is private now; nil: nothing, or nobody asked for this.
+	secret *territory
+	held   []handle // the directories from the top down to where we are
 }
 
 // tree removes the directory name of dir and everything in it.
@@ -111,6 +120,8 @@ func (x *removal) tree(dir *handle, name string) error {
 	case x.root.never.holds(at.id),
 		x.root.never.blocks(dir.id, name, at.id, func() (int64, error) { return fsType(fd) }):
 		return x.root.protected(x.asked)
+	case x.secret.keeps(at.id, fd):
+		return x.root.holdsPrivate(x.asked)
 	case at.id.dev != dir.id.dev:
 		return unix.EBUSY // what rmdir would say in the end, before anything is lost
 	}

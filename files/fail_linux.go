@@ -34,12 +34,21 @@ func untilStill(f func() error) error {
 type asked struct {
 	key  string
 	path string
+	as   *string // what is told in its place, if names may be private; nil: it itself
+}
+
+// shown is the path as it may stand in an answer.
+func (a asked) shown() string {
+	if a.as != nil {
+		return *a.as
+	}
+	return shown(a.path)
 }
 
 // fail makes the error of an operation on a. Messages and details name what was
 // requested and never what it leads to.
 func (a asked) fail(code wire.Code, reason, format string, args ...any) *wire.Error {
-	e := wire.Errorf(code, format, args...).With(a.key, shown(a.path))
+	e := wire.Errorf(code, format, args...).With(a.key, a.shown())
 	if reason != "" {
 		e.With("reason", reason)
 	}
@@ -47,8 +56,8 @@ func (a asked) fail(code wire.Code, reason, format string, args ...any) *wire.Er
 }
 
 func (r *Root) outside(a asked) *wire.Error {
-	return a.fail(wire.PathOutsideAllowedRoot, "", "path %s is outside allowed root %s", shown(a.path), r.path).
-		With("requested_path", shown(a.path)).With("allowed_root", r.path)
+	return a.fail(wire.PathOutsideAllowedRoot, "", "path %s is outside allowed root %s", a.shown(), r.path).
+		With("requested_path", a.shown()).With("allowed_root", r.path)
 }
 
 // protected is outside for what no root opens up.
@@ -58,29 +67,29 @@ func (r *Root) protected(a asked) *wire.Error {
 
 // isRoot refuses to delete, move or replace the root itself.
 func (r *Root) isRoot(a asked) *wire.Error {
-	e := a.fail(wire.PathOutsideAllowedRoot, "is_root", "path %s is the allowed root itself", shown(a.path))
-	return e.With("requested_path", shown(a.path)).With("allowed_root", r.path)
+	e := a.fail(wire.PathOutsideAllowedRoot, "is_root", "path %s is the allowed root itself", a.shown())
+	return e.With("requested_path", a.shown()).With("allowed_root", r.path)
 }
 
 func missing(a asked, p *place) *wire.Error {
 	switch p.why {
 	case "not_a_directory":
-		return a.fail(wire.PathNotFound, p.why, "path %s leads through something that is not a directory", shown(a.path))
+		return a.fail(wire.PathNotFound, p.why, "path %s leads through something that is not a directory", a.shown())
 	case "too_many_links":
-		return a.fail(wire.PathNotFound, p.why, "path %s leads through more than %d links", shown(a.path), MaxLinks)
+		return a.fail(wire.PathNotFound, p.why, "path %s leads through more than %d links", a.shown(), MaxLinks)
 	}
-	return a.fail(wire.PathNotFound, "", "path %s does not exist", shown(a.path))
+	return a.fail(wire.PathNotFound, "", "path %s does not exist", a.shown())
 }
 
 func badName(a asked) *wire.Error {
-	return a.fail(wire.PathInvalidChars, "", "path %s is no name that this file system can store", shown(a.path))
+	return a.fail(wire.PathInvalidChars, "", "path %s is no name that this file system can store", a.shown())
 }
 
 func notRegular(a asked, st *unix.Stat_t) *wire.Error {
 	if kindOf(st) == unix.S_IFDIR {
-		return a.fail(wire.InternalError, "is_a_directory", "path %s is a directory", shown(a.path))
+		return a.fail(wire.InternalError, "is_a_directory", "path %s is a directory", a.shown())
 	}
-	return a.fail(wire.InternalError, "not_a_regular_file", "path %s is not a regular file", shown(a.path))
+	return a.fail(wire.InternalError, "not_a_regular_file", "path %s is not a regular file", a.shown())
 }
 
 func tooLarge(a asked, op string, attempted, limit int64) *wire.Error {
@@ -101,9 +110,9 @@ func fault(a asked, doing string, err error) error {
 	case errors.As(err, &code), errors.Is(err, errRaced):
 		return err
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("%s %s: %w", doing, shown(a.path), err)
+		return fmt.Errorf("%s %s: %w", doing, a.shown(), err)
 	case !errors.As(err, &errno):
-		return a.fail(wire.InternalError, "os_error", "%s %s: %v", doing, shown(a.path), err)
+		return a.fail(wire.InternalError, "os_error", "%s %s: %v", doing, a.shown(), err)
 	}
 	switch errno {
 	case unix.ENOENT, unix.ESTALE:
@@ -127,5 +136,5 @@ func fault(a asked, doing string, err error) error {
 	default:
 		code, reason = wire.InternalError, "os_error"
 	}
-	return a.fail(code, reason, "%s %s: %v", doing, shown(a.path), errno).With("errno", unix.ErrnoName(errno))
+	return a.fail(code, reason, "%s %s: %v", doing, a.shown(), errno).With("errno", unix.ErrnoName(errno))
 }

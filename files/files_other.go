@@ -29,7 +29,36 @@ func NewForbidden(...string) (*Forbidden, error) { return &Forbidden{}, nil }
 func (*Forbidden) CheckRoot(string) error { return unsupported() }
 
 // Open fails with FEATURE_NOT_SUPPORTED, and so would every method of a Root.
-func Open(string, *Forbidden) (*Root, error) { return nil, unsupported() }
+func Open(string, *Forbidden, *Private) (*Root, error) { return nil, unsupported() }
+
+// Private is what the owner marked private. Nothing can be read here anyway.
+type Private struct{}
+
+// NewPrivate is nil here.
+func NewPrivate([]PrivateRule) *Private { return nil }
+
+// CheckRoot fails with FEATURE_NOT_SUPPORTED.
+func (*Private) CheckRoot(string) error { return unsupported() }
+
+// Sealed fails with FEATURE_NOT_SUPPORTED.
+func (*Private) Sealed(context.Context) error { return unsupported() }
+
+// Stub is a private file in one state. There is none here.
+type Stub struct {
+	Path, MIME, Digest string
+	Size               int64
+}
+
+// Stub fails with FEATURE_NOT_SUPPORTED.
+func (*Root) Stub(context.Context, string, Preview) (*Stub, Trace, error) {
+	return nil, Trace{}, unsupported()
+}
+
+// Content fails with FEATURE_NOT_SUPPORTED.
+func (*Root) Content(context.Context, *Stub, int64) ([]byte, error) { return nil, unsupported() }
+
+// Shown is the path itself.
+func (*Root) Shown(_ context.Context, path string) string { return path }
 
 // Path is empty.
 func (*Root) Path() string { return "" }

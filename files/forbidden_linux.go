@@ -197,46 +197,48 @@ func (f *Forbidden) holds(id ident) bool {
 // CheckRoot fails with PATH_OUTSIDE_ALLOWED_ROOT if path is, or lies in,
 // something closed, and with PATH_NOT_FOUND if it is no directory.
 func (f *Forbidden) CheckRoot(path string) error {
-	_, at, err := f.descend(path)
+	_, at, _, err := f.descend(path)
 	at.close()
 	return err
 }
 
 // descend resolves path and walks down to it from "/" without following links,
-// looking at each step. It returns the canonical path and the directory.
-func (f *Forbidden) descend(path string) (string, handle, error) {
-	a := asked{"path", path}
+// looking at each step. It returns the canonical path, the directory, and those
+// above it.
+func (f *Forbidden) descend(path string) (_ string, _ handle, line []ident, _ error) {
+	a := asked{key: "path", path: path}
 	if strings.ContainsRune(path, 0) {
-		return "", handle{}, a.fail(wire.PathInvalidChars, "", "root has a NUL in it")
+		return "", handle{}, nil, a.fail(wire.PathInvalidChars, "", "root has a NUL in it")
 	}
 	abs, err := filepath.Abs(path)
 	if err != nil {
-		return "", handle{}, fault(a, "open root", err)
+		return "", handle{}, nil, fault(a, "open root", err)
 	}
 	canonical, err := filepath.EvalSymlinks(abs)
 	if err != nil {
-		return "", handle{}, fault(a, "open root", err)
+		return "", handle{}, nil, fault(a, "open root", err)
 	}
 	at, err := rootSlash()
 	if err != nil {
-		return "", handle{}, fault(a, "open root", err)
+		return "", handle{}, nil, fault(a, "open root", err)
 	}
 	for _, name := range split(canonical) {
 		next, err := at.down(name)
 		if err != nil {
 			at.close()
-			return "", handle{}, fault(a, "open root", err)
+			return "", handle{}, nil, fault(a, "open root", err)
 		}
+		line = append(line, at.id)
 		closed := f.blocks(at.id, name, next.id, func() (int64, error) { return fsType(next.fd) })
 		at.close()
 		at = next
 		if closed {
 			at.close()
-			return "", handle{}, a.fail(wire.PathOutsideAllowedRoot, "protected",
+			return "", handle{}, nil, a.fail(wire.PathOutsideAllowedRoot, "protected",
 				"root %s is or lies in what files can never reach", shown(path)).With("requested_path", shown(path))
 		}
 	}
-	return canonical, at, nil
+	return canonical, at, line, nil
 }
 
 func fsType(fd int) (int64, error) {

@@ -38,25 +38,24 @@ const (
 // Failures: PATH_NOT_FOUND, PATH_OUTSIDE_ALLOWED_ROOT, PATH_INVALID_CHARS,
 // PERMISSION_DENIED, and INTERNAL_ERROR with details.reason not_a_directory.
 func (r *Root) List(ctx context.Context, req wire.FileList) (wire.FileListResponse, Trace, error) {
-	a := asked{"path", req.Path}
-	trace := Trace{Path: shown(req.Path)}
+	a := r.ask("path", req.Path)
+	trace := Trace{Path: a.shown()}
 	if err := r.enter(ctx); err != nil {
 		return wire.FileListResponse{}, trace, fault(a, "list", err)
 	}
 	defer r.leave()
 	var answer wire.FileListResponse
 	err := untilStill(func() error {
-		p, err := r.resolve(ctx, a, true)
+		p, err := r.find(ctx, a, true, &trace.Path)
 		if err != nil {
 			return err
 		}
 		defer p.close()
-		trace.Path = p.path(r)
 		if !p.exists {
 			return missing(a, &p)
 		}
 		if kindOf(&p.st) != unix.S_IFDIR {
-			return a.fail(wire.InternalError, "not_a_directory", "path %s is not a directory", shown(a.path))
+			return a.fail(wire.InternalError, "not_a_directory", "path %s is not a directory", a.shown())
 		}
 		fd, err := r.reopen(&p, unix.O_RDONLY|unix.O_DIRECTORY)
 		if err != nil {
@@ -69,7 +68,8 @@ func (r *Root) List(ctx context.Context, req wire.FileList) (wire.FileListRespon
 			above = append(slices.Clip(above), p.name)
 		}
 		l := newListing(ctx, r, req)
-		answer, err = l.run(&dir, above)
+		l.top = p.top
+		answer, err = l.run(&dir, above, p.path(r), p.into(fd))
 		return err
 	})
 	if err != nil {
@@ -83,6 +83,7 @@ func (r *Root) List(ctx context.Context, req wire.FileList) (wire.FileListRespon
 type listing struct {
 	ctx       context.Context
 	root      *Root
+	top       spot // the root, as the rules of what is private see it
 	glob      *fnmatch.Pattern
 	recursive bool
 	hidden    bool
@@ -106,9 +107,9 @@ func newListing(ctx context.Context, r *Root, req wire.FileList) *listing {
 	return l
 }
 
-func (l *listing) run(dir *handle, above []string) (wire.FileListResponse, error) {
+func (l *listing) run(dir *handle, above []string, path string, at view) (wire.FileListResponse, error) {
 	l.answer.Entries = []wire.FileEntry{} // never null
-	err := l.dir(dir, above, 0)
+	err := l.dir(dir, above, path, at, 0)
 	if errors.Is(err, errEnough) {
 		l.answer.Truncated = true
 		err = nil
@@ -119,20 +120,20 @@ func (l *listing) run(dir *handle, above []string) (wire.FileListResponse, error
 // item is something to be done in a directory, in the order of key: list an
 // entry, or enter a subdirectory, whose entries all sort as name + "/".
 type item struct {
-	key   string
+	key   string // by the name that is told
+	name  string
 	enter bool
 }
 
-// dir lists what is in a directory.
-func (l *listing) dir(dir *handle, above []string, depth int) error {
-	prefix := l.root.join(above)
-	prefix = strings.TrimSuffix(prefix, "/") + "/"
+// dir lists what is in a directory, of which path is told.
+func (l *listing) dir(dir *handle, above []string, path string, at view, depth int) error {
+	prefix := strings.TrimSuffix(path, "/") + "/"
 	window := l.held
 	if !l.recursive {
 		window = min(window, l.most-len(l.answer.Entries)+1)
 	}
 	for last, more := "", true; more; {
-		items, cut, err := l.window(dir, last, window)
+		items, cut, err := l.window(dir, at, last, window)
 		if err != nil {
 			return err
 		}
@@ -142,9 +143,9 @@ func (l *listing) dir(dir *handle, above []string, depth int) error {
 				return err
 			}
 			if it.enter {
-				err = l.enter(dir, strings.TrimSuffix(it.key, "/"), above, depth)
+				err = l.enter(dir, it, prefix, above, at, depth)
 			} else {
-				err = l.entry(dir, it.key, prefix, above)
+				err = l.entry(dir, it, prefix, above)
 			}
 			if err != nil {
 				return err
@@ -156,7 +157,7 @@ func (l *listing) dir(dir *handle, above []string, depth int) error {
 }
 
 // window reads the next items of a directory in order, those after last.
-func (l *listing) window(dir *handle, last string, size int) (items []item, cut bool, err error) {
+func (l *listing) window(dir *handle, at view, last string, size int) (items []item, cut bool, err error) {
 	order := func(a, b item) int { return strings.Compare(a.key, b.key) }
 	trim := func() {
 		sorted.By(items, order)
@@ -183,11 +184,15 @@ func (l *listing) window(dir *handle, last string, size int) (items []item, cut 
 		if d.name[0] == '.' && (!l.hidden || isTempName(d.name) || isPartName(d.name)) { // ours are on their way to another name
 			return nil
 		}
-		if l.glob == nil || l.glob.Match(d.name) {
-			add(item{key: d.name})
+		told, err := at.name(l.ctx, dir, d)
+		if err != nil {
+			return err
+		}
+		if l.glob == nil || l.glob.Match(told) {
+			add(item{key: told, name: d.name})
 		}
 		if l.recursive && d.isDir(dir.fd) {
-			add(item{key: d.name + "/", enter: true})
+			add(item{key: told + "/", name: d.name, enter: true})
 		}
 		return nil
 	})
@@ -196,7 +201,8 @@ func (l *listing) window(dir *handle, last string, size int) (items []item, cut 
 }
 
 // enter lists a subdirectory. One that can't be opened any more is left out.
-func (l *listing) enter(dir *handle, name string, above []string, depth int) error {
+func (l *listing) enter(dir *handle, it item, prefix string, above []string, at view, depth int) error {
+	name := it.name
 	fd, err := openDir(dir.fd, name)
 	if err != nil {
 		if err == unix.EMFILE || err == unix.ENFILE || err == unix.ENOMEM {
@@ -215,15 +221,17 @@ func (l *listing) enter(dir *handle, name string, above []string, depth int) err
 		return nil
 	}
 	below := append(slices.Clip(above), name)
-	if depth+1 >= maxListDepth || utf8.RuneCountInString(l.root.join(below)) >= wire.MaxPath {
+	path := prefix + shown(strings.TrimSuffix(it.key, "/"))
+	if depth+1 >= maxListDepth || utf8.RuneCountInString(path) >= wire.MaxPath {
 		l.answer.Truncated = true // what lies deeper is left out
 		return nil
 	}
-	return l.dir(&sub, below, depth+1)
+	return l.dir(&sub, below, path, at.enter(name, sub.id, fd, sub.id.dev != dir.id.dev), depth+1)
 }
 
 // entry lists one entry. One that is gone by now is left out.
-func (l *listing) entry(dir *handle, name, prefix string, above []string) error {
+func (l *listing) entry(dir *handle, it item, prefix string, above []string) error {
+	name := it.name
 	var st unix.Stat_t
 	if err := lstatat(dir.fd, name, &st); err != nil {
 		if err == unix.ENOENT || err == unix.EACCES {
@@ -238,7 +246,7 @@ func (l *listing) entry(dir *handle, name, prefix string, above []string) error 
 		return errEnough
 	}
 	e := wire.FileEntry{
-		Name: shown(name), Path: prefix + shown(name),
+		Name: shown(it.key), Path: prefix + shown(it.key),
 		SizeBytes: st.Size, MTime: seconds(st.Mtim),
 	}
 	if l.bytes += entryBytes(&e); l.bytes > maxListBytes {
@@ -256,7 +264,7 @@ func (l *listing) entry(dir *handle, name, prefix string, above []string) error 
 
 // target is the kind of what a link leads to, 0 if it isn't in the root.
 func (l *listing) target(above []string, name string) uint32 {
-	w := walk{root: l.root, ctx: l.ctx, asked: asked{"path", name}, follow: true}
+	w := walk{root: l.root, ctx: l.ctx, asked: asked{key: "path", path: name}, follow: true, top: l.top}
 	w.restart(append(slices.Clip(above), name))
 	p, err := w.run()
 	if err != nil {

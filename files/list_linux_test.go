@@ -173,7 +173,7 @@ func TestListFits(t *testing.T) {
 	long := strings.Repeat("\x01", 255)
 	deep := strings.Repeat(strings.Repeat("\x02", 250)+"/", 14)
 	b.must(b.writeDeep(deep+"f", ""))
-	p, err := b.resolve(b.ctx, asked{"path", deep}, true)
+	p, err := b.resolve(b.ctx, asked{key: "path", path: deep}, true)
 	b.must(err)
 	defer p.close()
 	dir, err := b.pinPlace(&p)

@@ -21,30 +21,29 @@ import (
 //
 // Failures: PATH_NOT_FOUND (details.src, or details.dst for its directory),
 // PATH_EXISTS, PATH_OUTSIDE_ALLOWED_ROOT (details.reason is_root or protected
-// too), PATH_INVALID_CHARS, PATH_NOT_EMPTY (dst holds src), DISK_FULL (nothing
+// too), PRIVACY_MODE_BLOCKED (either end is, or may hold, something private),
+// PATH_INVALID_CHARS, PATH_NOT_EMPTY (dst holds src), DISK_FULL (nothing
 // was changed), READ_ONLY_DISK, PERMISSION_DENIED, INTERNAL_ERROR with
 // details.reason into_itself, busy, or not_a_regular_file (a socket or device
 // can't be copied).
 func (r *Root) Move(ctx context.Context, req wire.FileMove) (Trace, error) {
-	src, dst := asked{"src", req.Src}, asked{"dst", req.Dst}
-	trace := Trace{Src: shown(req.Src), Dst: shown(req.Dst)}
+	src, dst := r.ask("src", req.Src), r.ask("dst", req.Dst)
+	trace := Trace{Src: src.shown(), Dst: dst.shown()}
 	if err := r.enter(ctx); err != nil {
 		return trace, fault(src, "move", err)
 	}
 	defer r.leave()
 	err := untilStill(func() error {
-		from, err := r.resolve(ctx, src, false)
+		from, err := r.find(ctx, src, false, &trace.Src)
 		if err != nil {
 			return err
 		}
 		defer from.close()
-		trace.Src = from.path(r)
-		to, err := r.resolve(ctx, dst, false)
+		to, err := r.find(ctx, dst, false, &trace.Dst)
 		if err != nil {
 			return err
 		}
 		defer to.close()
-		trace.Dst = to.path(r)
 		m := &moving{root: r, ctx: ctx, src: src, dst: dst, from: &from, to: &to, overwrite: req.Overwrite}
 		return m.do()
 	})
@@ -65,6 +64,10 @@ func (m *moving) do() error {
 	switch {
 	case from.name == "":
 		return m.root.isRoot(m.src)
+	case from.private():
+		return m.root.isPrivate(m.src)
+	case to.private():
+		return m.root.isPrivate(m.dst)
 	case !from.exists:
 		return missing(m.src, from)
 	case to.name == "":
@@ -74,15 +77,19 @@ func (m *moving) do() error {
 	case m.same():
 		return nil
 	case kindOf(&from.st) == unix.S_IFDIR && within(to, from):
-		return m.dst.fail(wire.InternalError, "into_itself", "%s can't be moved into itself", shown(m.src.path))
+		return m.dst.fail(wire.InternalError, "into_itself", "%s can't be moved into itself", m.src.shown())
 	case m.root.never.holds(identOf(&from.st)):
 		return m.root.protected(m.src)
+	case from.holdsPrivate():
+		return m.root.holdsPrivate(m.src)
 	case to.exists && !m.overwrite:
 		return m.exists()
 	case to.exists && m.root.never.holds(identOf(&to.st)):
 		return m.root.protected(m.dst)
+	case to.holdsPrivate():
+		return m.root.holdsPrivate(m.dst)
 	case to.exists && within(from, to):
-		return m.dst.fail(wire.PathNotEmpty, "", "%s holds %s", shown(m.dst.path), shown(m.src.path))
+		return m.dst.fail(wire.PathNotEmpty, "", "%s holds %s", m.dst.shown(), m.src.shown())
 	}
 	err := m.rename()
 	if err == unix.EXDEV {
@@ -99,7 +106,7 @@ func (m *moving) do() error {
 }
 
 func (m *moving) exists() *wire.Error {
-	return m.dst.fail(wire.PathExists, "", "path %s exists", shown(m.dst.path))
+	return m.dst.fail(wire.PathExists, "", "path %s exists", m.dst.shown())
 }
 
 // same says whether both ends are one name.
@@ -156,7 +163,7 @@ func (m *moving) settle(err error) error {
 			return badName(m.dst)
 		}
 		// rename(2): the new name is below the old one.
-		return m.dst.fail(wire.InternalError, "into_itself", "%s can't be moved to %s", shown(m.src.path), shown(m.dst.path))
+		return m.dst.fail(wire.InternalError, "into_itself", "%s can't be moved to %s", m.src.shown(), m.dst.shown())
 	}
 	return err
 }
@@ -218,7 +225,7 @@ func (m *moving) removeOld(dir *handle, name string) error {
 	})
 	if err != nil {
 		return m.dst.fail(wire.CodeOf(fault(m.dst, "remove", err)), "old_content_left",
-			"%s was moved, but what it replaced could not be removed and is left as %s", shown(m.src.path), name)
+			"%s was moved, but what it replaced could not be removed and is left as %s", m.src.shown(), name)
 	}
 	return nil
 }

@@ -93,10 +93,10 @@ func TestMoveOverwrite(t *testing.T) {
 
 	// The same without the kernel's exchange.
 	reset()
-	from, err := b.resolve(b.ctx, asked{"src", "x/full"}, false)
+	from, err := b.resolve(b.ctx, asked{key: "src", path: "x/full"}, false)
 	b.must(err)
 	defer from.close()
-	to, err := b.resolve(b.ctx, asked{"dst", "x/full2"}, false)
+	to, err := b.resolve(b.ctx, asked{key: "dst", path: "x/full2"}, false)
 	b.must(err)
 	defer to.close()
 	m := &moving{root: b.Root, ctx: b.ctx, from: &from, to: &to, overwrite: true}
@@ -281,13 +281,13 @@ func TestMoveAcross(t *testing.T) {
 
 // across moves as if src and dst were on two file systems.
 func (b *bench) across(ctx context.Context, src, dst string) error {
-	from, err := b.resolve(b.ctx, asked{"src", src}, false)
+	from, err := b.resolve(b.ctx, asked{key: "src", path: src}, false)
 	b.must(err)
 	defer from.close()
-	to, err := b.resolve(b.ctx, asked{"dst", dst}, false)
+	to, err := b.resolve(b.ctx, asked{key: "dst", path: dst}, false)
 	b.must(err)
 	defer to.close()
-	m := &moving{root: b.Root, ctx: ctx, src: asked{"src", src}, dst: asked{"dst", dst}, from: &from, to: &to}
+	m := &moving{root: b.Root, ctx: ctx, src: asked{key: "src", path: src}, dst: asked{key: "dst", path: dst}, from: &from, to: &to}
 	return m.copyOver()
 }
 

@@ -12,10 +12,10 @@ import (
 // in pieces. The file stays open when the root is closed.
 //
 // Failures: PATH_NOT_FOUND, PATH_OUTSIDE_ALLOWED_ROOT, PATH_INVALID_CHARS,
-// PERMISSION_DENIED, and INTERNAL_ERROR with details.reason is_a_directory or
+// PERMISSION_DENIED, PRIVACY_MODE_BLOCKED, and INTERNAL_ERROR with details.reason is_a_directory or
 // not_a_regular_file.
 func (r *Root) OpenFile(ctx context.Context, path string) (*os.File, int64, error) {
-	a := asked{"path", path}
+	a := r.ask("path", path)
 	if err := r.enter(ctx); err != nil {
 		return nil, 0, fault(a, "open", err)
 	}
@@ -31,6 +31,9 @@ func (r *Root) OpenFile(ctx context.Context, path string) (*os.File, int64, erro
 		if !p.exists {
 			return missing(a, &p)
 		}
+		if p.private() {
+			return r.isPrivate(a)
+		}
 		if kindOf(&p.st) != unix.S_IFREG {
 			return notRegular(a, &p.st)
 		}
@@ -43,7 +46,7 @@ func (r *Root) OpenFile(ctx context.Context, path string) (*os.File, int64, erro
 			unix.Close(fd)
 			return err
 		}
-		file, size = os.NewFile(uintptr(fd), shown(path)), st.Size
+		file, size = os.NewFile(uintptr(fd), a.shown()), st.Size
 		return nil
 	})
 	if err != nil {

@@ -21,8 +21,8 @@ var pieces = sync.Pool{New: func() any { return new([wire.TransferPiece]byte) }}
 //
 // Failures: those of Read, INVALID_ARGUMENT and SOURCE_CHANGED.
 func (r *Root) Piece(ctx context.Context, req wire.TransferRead) (*wire.Attached, Trace, error) {
-	a := asked{"path", req.Path}
-	trace := Trace{Path: shown(req.Path)}
+	a := r.ask("path", req.Path)
+	trace := Trace{Path: a.shown()}
 	if err := r.enter(ctx); err != nil {
 		return nil, trace, fault(a, "read", err)
 	}
@@ -36,14 +36,16 @@ func (r *Root) Piece(ctx context.Context, req wire.TransferRead) (*wire.Attached
 	}
 	var answer *wire.Attached
 	err := untilStill(func() error {
-		p, err := r.resolve(ctx, a, true)
+		p, err := r.find(ctx, a, true, &trace.Path)
 		if err != nil {
 			return err
 		}
 		defer p.close()
-		trace.Path = p.path(r)
 		if !p.exists {
 			return missing(a, &p)
+		}
+		if p.private() {
+			return r.isPrivate(a)
 		}
 		if kindOf(&p.st) != unix.S_IFREG {
 			return notRegular(a, &p.st)
@@ -121,7 +123,7 @@ func hashRange(ctx context.Context, fd int, off, length int64, buf []byte, sum h
 }
 
 func sourceChanged(a asked) error {
-	return a.fail(wire.SourceChanged, "", "%s changed while it was read", shown(a.path)).With("hint", "read it again from the start")
+	return a.fail(wire.SourceChanged, "", "%s changed while it was read", a.shown()).With("hint", "read it again from the start")
 }
 
 // versionOf changes with whatever changes a file.

@@ -25,12 +25,12 @@ const readPiece = 4 << 20
 // shrinks meanwhile gives what is left.
 //
 // Failures: PATH_NOT_FOUND, PATH_OUTSIDE_ALLOWED_ROOT, PATH_INVALID_CHARS,
-// FILE_TOO_LARGE, PERMISSION_DENIED, and INTERNAL_ERROR with details.reason
+// FILE_TOO_LARGE, PERMISSION_DENIED, PRIVACY_MODE_BLOCKED, and INTERNAL_ERROR with details.reason
 // is_a_directory, not_a_regular_file (never opened, so a FIFO can't hang and a
 // device isn't touched) or invalid_payload.
 func (r *Root) Read(ctx context.Context, req wire.FileRead, limit int64) (*wire.FileContents, Trace, error) {
-	a := asked{"path", req.Path}
-	trace := Trace{Path: shown(req.Path)}
+	a := r.ask("path", req.Path)
+	trace := Trace{Path: a.shown()}
 	if err := r.enter(ctx); err != nil {
 		return nil, trace, fault(a, "read", err)
 	}
@@ -44,14 +44,16 @@ func (r *Root) Read(ctx context.Context, req wire.FileRead, limit int64) (*wire.
 	}
 	limit = min(limit, frame)
 	err := untilStill(func() error {
-		p, err := r.resolve(ctx, a, true)
+		p, err := r.find(ctx, a, true, &trace.Path)
 		if err != nil {
 			return err
 		}
 		defer p.close()
-		trace.Path = p.path(r)
 		if !p.exists {
 			return missing(a, &p)
+		}
+		if p.private() {
+			return r.isPrivate(a)
 		}
 		if kindOf(&p.st) != unix.S_IFREG {
 			return notRegular(a, &p.st)

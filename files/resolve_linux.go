@@ -27,20 +27,76 @@ type place struct {
 	why     string      // if not, and not simply absent: not_a_directory or too_many_links, of name
 
 	link bool // the last component that was asked for is a link
+
+	spot    spot     // dir, as the rules of what is private see it
+	is      verdict  // what they say of the place itself
+	told    []string // above, as it may be told
+	touched bool     // the way led through something private
+	top     spot     // the root, for further walks of the same operation
 }
 
 func (p *place) close() { p.dir.close() }
 
-// path is the canonical path of the place, as it can stand in JSON.
+// path is the canonical path of the place, as it can stand in JSON and may be told.
 func (p *place) path(r *Root) string {
 	names := p.above
+	if p.spot.t != nil {
+		names = p.told
+	}
 	switch {
 	case !p.exists && len(p.missing) > 0:
-		names = append(slices.Clip(names), p.missing...)
+		names = append(slices.Clip(names), p.absent()...)
 	case p.name != "":
-		names = append(slices.Clip(names), p.name)
+		names = append(slices.Clip(names), p.spot.named(p.is, p.dir.id, p.name, kindOf(&p.st) == unix.S_IFDIR))
 	}
 	return r.join(names)
+}
+
+// absent are the names of what doesn't exist as they may be told. The first is
+// what it will be once it exists.
+func (p *place) absent() []string {
+	if p.spot.t == nil {
+		return p.missing
+	}
+	told := make([]string, len(p.missing))
+	for i, name := range p.missing {
+		told[i] = name
+		below := p.missing[:i+1]
+		if v := p.spot.judge(join(p.spot.names, below)); v.hides(len(p.spot.names)+i+1, false) {
+			told[i] = p.spot.t.p.alias(p.dir.id, strings.Join(below, "/"))
+		}
+	}
+	return told
+}
+
+// names are those of the place from "/".
+func (p *place) names() []string {
+	switch {
+	case p.name == "":
+		return p.spot.names
+	case p.exists:
+		return join(p.spot.names, []string{p.name})
+	}
+	return join(p.spot.names, p.missing)
+}
+
+// private says whether the place is private, or would be.
+func (p *place) private() bool { return p.is.private() }
+
+// holdsPrivate says whether a place could hold something private, or is on the way
+// to it.
+func (p *place) holdsPrivate() bool {
+	return p.onTheWay() || p.spot.t != nil && p.exists && kindOf(&p.st) == unix.S_IFDIR && p.spot.below(p.names())
+}
+
+// onTheWay says whether a rule leads through what is there: a directory, or a
+// link.
+func (p *place) onTheWay() bool {
+	if p.spot.t == nil || !p.exists {
+		return false
+	}
+	_, on := p.spot.t.holders[identOf(&p.st)]
+	return on
 }
 
 func (r *Root) join(names []string) string {
@@ -54,16 +110,35 @@ func (r *Root) join(names []string) string {
 // path ends in is followed too. That nothing is there isn't an error. The caller
 // closes the place.
 func (r *Root) resolve(ctx context.Context, a asked, follow bool) (place, error) {
-	w := walk{root: r, ctx: ctx, asked: a, follow: follow}
+	return r.resolveFrom(ctx, a, follow, r.top())
+}
+
+// resolveFrom is resolve for who has looked already what is private.
+func (r *Root) resolveFrom(ctx context.Context, a asked, follow bool, top spot) (place, error) {
+	w := walk{root: r, ctx: ctx, asked: a, follow: follow, top: top}
 	err := w.begin()
 	var p place
 	if err == nil {
-		p, err = w.run()
+		p, err = w.finish()
 	}
 	if err != nil {
+		if w.touched && a.as != nil {
+			*a.as = r.join(append(slices.Clip(w.told), hidden))
+		}
 		w.dir.close()
 		return place{}, fault(a, "resolve", err)
 	}
+	return p, nil
+}
+
+// find is resolve for an operation with a record, of which path is to stand there.
+func (r *Root) find(ctx context.Context, a asked, follow bool, path *string) (place, error) {
+	p, err := r.resolve(ctx, a, follow)
+	if err != nil {
+		*path = a.shown()
+		return p, err
+	}
+	*path = p.path(r)
 	return p, nil
 }
 
@@ -86,6 +161,12 @@ type walk struct {
 
 	links int
 	steps int
+
+	top     spot     // the root, as the rules of what is private see it
+	spot    spot     // where the walk stands
+	told    []string // done, as it may be told
+	touched bool     // it has stood in something private
+	left    bool     // it has followed a link that lies there
 }
 
 // begin checks the path as text and finds where it starts.
@@ -98,11 +179,12 @@ func (w *walk) begin() error {
 		return w.asked.fail(wire.PathInvalidChars, "", "path has a NUL in it")
 	case utf8.RuneCountInString(path) > wire.MaxPath:
 		e := wire.Errorf(wire.PathInvalidChars, "path is longer than %d characters", wire.MaxPath)
-		return e.With(w.asked.key, shown(path[:wire.MaxDeviceString])).With("reason", "too_long")
+		told := w.asked.shown()
+		return e.With(w.asked.key, shown(told[:min(len(told), wire.MaxDeviceString)])).With("reason", "too_long")
 	case path[0] == '~':
 		home := w.root.home
 		if (len(path) > 1 && path[1] != '/') || home == "" {
-			return w.asked.fail(wire.PathInvalidChars, "", "path %s: no such home directory", shown(path))
+			return w.asked.fail(wire.PathInvalidChars, "", "path %s: no such home directory", w.asked.shown())
 		}
 		path = home + path[1:]
 	}
@@ -129,7 +211,12 @@ func (w *walk) restart(ahead []string) {
 	w.dir.close()
 	w.dir = handle{fd: w.root.self.fd, id: w.root.self.id}
 	w.done, w.ahead, w.phantom, w.why = nil, ahead, nil, ""
+	w.spot, w.told = w.top, nil
+	w.touch(w.top.is)
 }
+
+// touch notes that the walk stands, or ends, in something private.
+func (w *walk) touch(v verdict) { w.touched = w.touched || v.private() }
 
 // enter goes on along an absolute path, which must lead into the root.
 func (w *walk) enter(names []string) error {
@@ -147,6 +234,58 @@ func (r *Root) below(names []string) ([]string, bool) {
 		return nil, false
 	}
 	return names[n:], true
+}
+
+// finish walks to the end and has the rules judge it.
+func (w *walk) finish() (place, error) {
+	p, err := w.run()
+	if err != nil || w.top.t == nil {
+		return p, err
+	}
+	p.top, p.spot, p.told = w.top, w.spot, w.told
+	switch {
+	case p.name == "":
+		p.is = w.spot.is
+	default:
+		p.is = w.spot.judge(p.names())
+		if !p.exists || p.is.private() {
+			break
+		}
+		if err := w.byIdentity(&p); err != nil {
+			return p, err
+		}
+	}
+	w.touch(p.is)
+	p.touched = w.touched
+	if w.touched && w.asked.as != nil {
+		*w.asked.as = p.path(w.root)
+	}
+	if w.left && !p.private() {
+		if w.asked.as != nil {
+			*w.asked.as = w.root.join([]string{hidden})
+		}
+		return p, blocked(w.asked, "leads_through_private", "path leads out of something private by a link that lies there")
+	}
+	return p, nil
+}
+
+// byIdentity judges a place whose path says nothing by what it is.
+func (w *walk) byIdentity(p *place) error {
+	id := identOf(&p.st)
+	switch kindOf(&p.st) {
+	case unix.S_IFDIR:
+		if fd, err := openat(p.dir.fd, p.name, unix.O_PATH|unix.O_NOFOLLOW, 0); err == nil {
+			if st, err := fstat(fd); err == nil && identOf(&st) == id {
+				inside := w.spot.enter(p.name, id, fd, id.dev != p.dir.id.dev)
+				p.is = inside.is
+			}
+			unix.Close(fd)
+		}
+		return nil
+	case unix.S_IFREG:
+		return w.spot.byLinks(w.ctx, &p.is, &p.st)
+	}
+	return nil
 }
 
 // run walks to the end.
@@ -271,6 +410,7 @@ func (w *walk) last(name string) (p place, ended bool, err error) {
 	target, err := readlinkat(w.dir.fd, name)
 	switch err {
 	case nil:
+		w.leave(name)
 		return p, false, w.splice(name, target, nil)
 	case unix.EINVAL, unix.ENOENT: // swapped meanwhile: look again
 		return p, false, nil
@@ -287,6 +427,12 @@ func (w *walk) down(name string, rest []string) error {
 			next.close()
 			return w.root.protected(w.asked)
 		}
+		if w.top.t != nil {
+			inside := w.spot.enter(name, next.id, next.fd, next.id.dev != w.dir.id.dev)
+			w.told = append(w.told, w.spot.named(inside.is, w.dir.id, name, true))
+			w.spot = inside
+			w.touch(inside.is)
+		}
 		w.dir.close()
 		w.dir = next
 		w.done, w.ahead = append(w.done, name), rest
@@ -301,6 +447,7 @@ func (w *walk) down(name string, rest []string) error {
 	target, err := readlinkat(w.dir.fd, name)
 	switch err {
 	case nil:
+		w.leave(name)
 		return w.splice(name, target, rest)
 	case unix.ENOENT: // swapped meanwhile: look again
 		return nil
@@ -325,9 +472,31 @@ func (w *walk) file(name string, rest []string) error {
 	return nil
 }
 
+// leave notes that the link name is followed: where a private one leads is
+// nobody's business, unless that is private as well.
+func (w *walk) leave(name string) {
+	if w.top.t == nil {
+		return
+	}
+	if v := w.spot.entry(name); v.private() {
+		w.left = true
+		w.touch(v)
+	}
+}
+
 // absent is a name that isn't there. With U+FFFD in it, it may stand for one
 // that can't be spelled in Unicode.
 func (w *walk) absent(name string, rest []string) (place, bool, error) {
+	if w.top.t != nil && isAlias(name) {
+		real, err := w.called(func(n string) bool { return w.top.t.p.alias(w.dir.id, n) == name })
+		if err != nil {
+			return place{}, true, err
+		}
+		if real != "" {
+			w.ahead = join([]string{real}, rest)
+			return place{}, false, nil
+		}
+	}
 	if strings.ContainsRune(name, utf8.RuneError) {
 		real, err := w.spelled(name)
 		if err != nil {
@@ -346,7 +515,22 @@ func (w *walk) absent(name string, rest []string) (place, bool, error) {
 }
 
 // spelled finds the only entry of dir that is shown as name, if there is one.
+// What is private is never shown so.
 func (w *walk) spelled(name string) (string, error) {
+	return w.called(func(n string) bool {
+		if n == name || shown(n) != name {
+			return false
+		}
+		if w.top.t == nil {
+			return true
+		}
+		v := w.spot.entry(n)
+		return !v.hides(len(w.spot.names)+1, false)
+	})
+}
+
+// called finds the only entry of dir that is, if there is one.
+func (w *walk) called(is func(string) bool) (string, error) {
 	fd, err := openDir(w.dir.fd, ".")
 	if err != nil {
 		return "", nil // can't be listed, so it never was shown
@@ -354,7 +538,7 @@ func (w *walk) spelled(name string) (string, error) {
 	defer unix.Close(fd)
 	var found []string
 	err = readDir(fd, func(d dirent) error {
-		if d.name != name && len(found) < 2 && shown(d.name) == name {
+		if len(found) < 2 && is(d.name) {
 			found = append(found, d.name)
 		}
 		return w.ctx.Err()

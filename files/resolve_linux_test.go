@@ -387,7 +387,7 @@ func FuzzResolve(f *testing.F) {
 	b.ctx = f.Context()
 	f.Fuzz(func(t *testing.T, path string) {
 		for _, follow := range []bool{true, false} {
-			p, err := b.resolve(t.Context(), asked{"path", path}, follow)
+			p, err := b.resolve(t.Context(), asked{key: "path", path: path}, follow)
 			if err != nil {
 				continue
 			}

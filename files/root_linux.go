@@ -20,6 +20,9 @@ type Root struct {
 	never *Forbidden
 	self  handle
 
+	private *Private
+	line    []ident // the directories above, from "/", as they were when it was opened
+
 	spare spare // memory of large reads
 
 	// open is held for reading by every operation, so that the descriptor isn't
@@ -28,17 +31,18 @@ type Root struct {
 	closed bool
 }
 
-// Open opens the directory at path, whose parents may be links. It fails with
+// Open opens the directory at path, whose parents may be links. What p marks is
+// private in it, and it itself may be. It fails with
 // PATH_NOT_FOUND if there is none, with PATH_INVALID_CHARS if its canonical path
 // is not UTF-8, and with PATH_OUTSIDE_ALLOWED_ROOT if f closes it.
-func Open(path string, f *Forbidden) (*Root, error) {
-	canonical, self, err := f.descend(path)
+func Open(path string, f *Forbidden, p *Private) (*Root, error) {
+	canonical, self, line, err := f.descend(path)
 	if err != nil {
 		return nil, err
 	}
 	if !utf8.ValidString(canonical) {
 		self.close()
-		return nil, asked{"path", path}.fail(wire.PathInvalidChars, "", "root %s is not UTF-8", shown(path))
+		return nil, asked{key: "path", path: path}.fail(wire.PathInvalidChars, "", "root %s is not UTF-8", shown(path))
 	}
 	home, _ := os.UserHomeDir() // without one, "~" is refused
 	return &Root{
@@ -47,6 +51,9 @@ func Open(path string, f *Forbidden) (*Root, error) {
 		home:  home,
 		never: f,
 		self:  self,
+
+		private: p,
+		line:    line,
 	}, nil
 }
 
@@ -89,28 +96,30 @@ func (r *Root) leave() { r.open.RUnlock() }
 // PATH_OUTSIDE_ALLOWED_ROOT, PATH_INVALID_CHARS, PERMISSION_DENIED, and
 // INTERNAL_ERROR with details.reason not_a_directory.
 func (r *Root) OpenDir(ctx context.Context, path string) (*os.File, string, error) {
-	a := asked{"path", path}
+	a := r.ask("path", path)
 	if err := r.enter(ctx); err != nil {
-		return nil, path, fault(a, "open", err)
+		return nil, a.shown(), fault(a, "open", err)
 	}
 	defer r.leave()
-	if path == "" {
-		path = "."
+	if a.path == "" {
+		a.path = "."
 	}
 	var dir *os.File
-	canonical := path
+	canonical := a.shown()
 	err := untilStill(func() error {
-		p, err := r.resolve(ctx, asked{"path", path}, true)
+		p, err := r.find(ctx, a, true, &canonical)
 		if err != nil {
 			return err
 		}
 		defer p.close()
-		canonical = p.path(r)
 		if !p.exists {
 			return missing(a, &p)
 		}
+		if p.private() {
+			return r.isPrivate(a)
+		}
 		if kindOf(&p.st) != unix.S_IFDIR {
-			return a.fail(wire.InternalError, "not_a_directory", "path %s is not a directory", shown(path))
+			return a.fail(wire.InternalError, "not_a_directory", "path %s is not a directory", a.shown())
 		}
 		fd, err := r.pinPlace(&p)
 		if err != nil {
@@ -145,6 +154,9 @@ func (r *Root) reopen(p *place, flags int) (int, error) {
 	st, err := fstat(fd)
 	if err == nil && (identOf(&st) != identOf(&p.st) || kindOf(&st) != kindOf(&p.st)) {
 		err = errRaced
+	}
+	if err == nil && p.spot.t != nil && kindOf(&st) == unix.S_IFREG && (st.Nlink > 1) != (p.st.Nlink > 1) {
+		err = errRaced // it was judged by other names than it has
 	}
 	if err != nil {
 		unix.Close(fd)

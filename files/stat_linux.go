@@ -15,18 +15,17 @@ import (
 // PATH_OUTSIDE_ALLOWED_ROOT, PATH_INVALID_CHARS, PERMISSION_DENIED (a directory
 // on the way can't be searched).
 func (r *Root) Stat(ctx context.Context, req wire.FileStat) (wire.FileStatResponse, Trace, error) {
-	a := asked{"path", req.Path}
-	trace := Trace{Path: shown(req.Path)}
+	a := r.ask("path", req.Path)
+	trace := Trace{Path: a.shown()}
 	if err := r.enter(ctx); err != nil {
 		return wire.FileStatResponse{}, trace, fault(a, "stat", err)
 	}
 	defer r.leave()
-	p, err := r.resolve(ctx, a, req.FollowSymlinks == nil || *req.FollowSymlinks)
+	p, err := r.find(ctx, a, req.FollowSymlinks == nil || *req.FollowSymlinks, &trace.Path)
 	if err != nil {
 		return wire.FileStatResponse{}, trace, err
 	}
 	defer p.close()
-	trace.Path = p.path(r)
 	if !p.exists {
 		return wire.FileStatResponse{Path: &trace.Path}, trace, nil
 	}

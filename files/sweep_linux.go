@@ -27,7 +27,7 @@ func (r *Root) Sweep(ctx context.Context) (int, error) {
 	defer r.leave()
 	fd, err := openDir(r.self.fd, ".")
 	if err != nil {
-		return 0, fault(asked{"path", r.path}, "sweep", err)
+		return 0, fault(asked{key: "path", path: r.path}, "sweep", err)
 	}
 	top := handle{fd: fd, id: r.self.id, owned: true}
 	defer top.close()
@@ -101,7 +101,7 @@ func (s *sweep) entry(dir *handle, name string, before time.Time) {
 		return
 	}
 	p := place{dir: handle{fd: dir.fd, id: dir.id}, name: name, exists: true, st: st}
-	if s.root.remove(s.ctx, asked{"path", name}, &p, true, new(int)) == nil {
+	if s.root.remove(s.ctx, asked{key: "path", path: name}, &p, true, new(int)) == nil {
 		s.count++
 	}
 }

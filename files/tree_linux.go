@@ -15,25 +15,27 @@ import (
 //
 // Failures: those of List.
 func (r *Root) Entries(ctx context.Context, req wire.TransferList) (wire.TransferEntries, Trace, error) {
-	a := asked{"path", req.Path}
-	trace := Trace{Path: shown(req.Path)}
+	a := r.ask("path", req.Path)
+	trace := Trace{Path: a.shown()}
 	answer := wire.TransferEntries{Entries: []wire.TransferEntry{}}
 	if err := r.enter(ctx); err != nil {
 		return answer, trace, fault(a, "list", err)
 	}
 	defer r.leave()
 	err := untilStill(func() error {
-		p, err := r.resolve(ctx, a, true)
+		p, err := r.find(ctx, a, true, &trace.Path)
 		if err != nil {
 			return err
 		}
 		defer p.close()
-		trace.Path = p.path(r)
 		if !p.exists {
 			return missing(a, &p)
 		}
+		if p.private() {
+			return r.isPrivate(a)
+		}
 		if kindOf(&p.st) != unix.S_IFDIR {
-			return a.fail(wire.InternalError, "not_a_directory", "path %s is not a directory", shown(a.path))
+			return a.fail(wire.InternalError, "not_a_directory", "path %s is not a directory", a.shown())
 		}
 		fd, err := r.reopen(&p, unix.O_RDONLY|unix.O_DIRECTORY)
 		if err != nil {
@@ -41,7 +43,7 @@ func (r *Root) Entries(ctx context.Context, req wire.TransferList) (wire.Transfe
 		}
 		dir := handle{fd: fd, id: identOf(&p.st), owned: true}
 		defer dir.close()
-		answer.Entries, answer.More, err = r.entries(ctx, &dir, req.After)
+		answer.Entries, answer.More, err = r.entries(ctx, &dir, p.into(fd), req.After)
 		return err
 	})
 	trace.Entries = len(answer.Entries)
@@ -49,7 +51,7 @@ func (r *Root) Entries(ctx context.Context, req wire.TransferList) (wire.Transfe
 }
 
 // entries are the first after the name after; more says that others follow.
-func (r *Root) entries(ctx context.Context, dir *handle, after string) (list []wire.TransferEntry, more bool, err error) {
+func (r *Root) entries(ctx context.Context, dir *handle, at view, after string) (list []wire.TransferEntry, more bool, err error) {
 	const most = wire.MaxListEntries
 	list = []wire.TransferEntry{}
 	var names []string // as shown, a NUL, and as on the disk: in the order of what After says
@@ -59,7 +61,11 @@ func (r *Root) entries(ctx context.Context, dir *handle, after string) (list []w
 		names = names[:min(len(names), most)]
 	}
 	err = readDir(dir.fd, func(d dirent) error {
-		name := shown(d.name)
+		own, err := at.name(ctx, dir, d)
+		if err != nil {
+			return err
+		}
+		name := shown(own)
 		if name <= after || isTempName(d.name) || isPartName(d.name) {
 			return nil
 		}
@@ -84,12 +90,15 @@ func (r *Root) entries(ctx context.Context, dir *handle, after string) (list []w
 			continue
 		}
 		e := wire.TransferEntry{Name: name, Kind: entryKind(&st), Size: st.Size, Mode: octal(st.Mode), MTimeNS: st.Mtim.Nano()}
-		if e.Kind == wire.TransferLink {
+		switch e.Kind {
+		case wire.TransferLink:
 			target, err := readlinkat(dir.fd, own)
 			if err != nil {
 				continue // swapped meanwhile
 			}
-			e.Target = shown(target)
+			if e.Target = shown(target); !r.mayTell(ctx, &at, own) {
+				e.Kind, e.Target = wire.TransferOther, ""
+			}
 		}
 		list = append(list, e)
 	}
@@ -114,8 +123,8 @@ func entryKind(st *unix.Stat_t) string {
 // Failures: those of Write, PATH_EXISTS (something else has that name) and
 // INVALID_ARGUMENT.
 func (r *Root) Make(ctx context.Context, req wire.TransferMake) (Trace, error) {
-	a := asked{"path", req.Path}
-	trace := Trace{Path: shown(req.Path)}
+	a := r.ask("path", req.Path)
+	trace := Trace{Path: a.shown()}
 	mode, err := permissions(req.Mode)
 	if err != nil {
 		return trace, a.fail(wire.InvalidArgument, "", "mode %q is no octal number from 0 to 0777", clipped(*req.Mode)).With("field", "mode")
@@ -129,12 +138,14 @@ func (r *Root) Make(ctx context.Context, req wire.TransferMake) (Trace, error) {
 	}
 	defer r.leave()
 	err = untilStill(func() error {
-		p, err := r.resolve(ctx, a, !link)
+		p, err := r.find(ctx, a, !link, &trace.Path)
 		if err != nil {
 			return err
 		}
 		defer p.close()
-		trace.Path = p.path(r)
+		if p.private() {
+			return r.isPrivate(a)
+		}
 		if !p.exists && (p.why != "" || len(p.missing) > 1 && !req.CreateParents) {
 			return missing(a, &p)
 		}
@@ -155,7 +166,7 @@ func (r *Root) makeDir(a asked, p *place, mode *uint32, mtime *int64) error {
 	var at handle
 	switch {
 	case p.exists && kindOf(&p.st) != unix.S_IFDIR:
-		return a.fail(wire.PathExists, "", "path %s exists and is no directory", shown(a.path))
+		return a.fail(wire.PathExists, "", "path %s exists and is no directory", a.shown())
 	case p.exists && p.name == "":
 		return nil
 	case p.exists:
@@ -207,8 +218,11 @@ func setDirMode(fd int, mode uint32) error {
 
 // makeLink makes a link whose target lies in the root, or will.
 func (r *Root) makeLink(ctx context.Context, a asked, p *place, req wire.TransferMake) error {
+	if p.onTheWay() {
+		return r.holdsPrivate(a)
+	}
 	if p.exists && kindOf(&p.st) != unix.S_IFLNK {
-		return a.fail(wire.PathExists, "", "path %s exists and is no link", shown(a.path))
+		return a.fail(wire.PathExists, "", "path %s exists and is no link", a.shown())
 	}
 	target := req.Target
 	if !strings.HasPrefix(target, "/") {
@@ -218,11 +232,14 @@ func (r *Root) makeLink(ctx context.Context, a asked, p *place, req wire.Transfe
 		}
 		target = "/" + strings.Join(append(append(slices.Clone(r.names), above...), target), "/")
 	}
-	to, err := r.resolve(ctx, asked{"target", target}, true)
+	to, err := r.resolve(ctx, r.ask("target", target), true)
 	if err != nil {
 		return err
 	}
 	to.close()
+	if to.touched {
+		return r.isPrivate(a)
+	}
 	dir, made, err := r.directoryOf(p)
 	if err != nil {
 		return err

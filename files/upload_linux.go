@@ -109,8 +109,8 @@ func NewUploads(o UploadOptions) (*Uploads, error) {
 // Failures: those of Write, INVALID_ARGUMENT, TRANSFER_MISMATCH (attached content
 // that has another hash) and SHIM_OVERLOADED (too many are open).
 func (u *Uploads) Open(ctx context.Context, r *Root, by Uploader, req wire.TransferOpen, data []byte) (wire.TransferOpened, Trace, error) {
-	a := asked{"path", req.Path}
-	trace := Trace{Path: shown(req.Path)}
+	a := r.ask("path", req.Path)
+	trace := Trace{Path: a.shown()}
 	w, err := wanted(a, req, data)
 	if err != nil {
 		return wire.TransferOpened{}, trace, err
@@ -121,13 +121,14 @@ func (u *Uploads) Open(ctx context.Context, r *Root, by Uploader, req wire.Trans
 	defer r.leave()
 	var answer wire.TransferOpened
 	err = untilStill(func() error {
-		p, err := r.resolve(ctx, a, true)
+		p, err := r.find(ctx, a, true, &trace.Path)
 		if err != nil {
 			return err
 		}
 		defer p.close()
-		trace.Path = p.path(r)
 		switch {
+		case p.private():
+			return r.isPrivate(a)
 		case p.exists && kindOf(&p.st) != unix.S_IFREG:
 			return notRegular(a, &p.st)
 		case p.exists && req.UnlessSame && w.same(&p.st):
@@ -206,7 +207,7 @@ func wanted(a asked, req wire.TransferOpen, data []byte) (incoming, error) {
 }
 
 func mismatch(a asked, sum []byte, wanted string) *wire.Error {
-	return a.fail(wire.TransferMismatch, "", "what came of %s is not what was sent, and was thrown away", shown(a.path)).
+	return a.fail(wire.TransferMismatch, "", "what came of %s is not what was sent, and was thrown away", a.shown()).
 		With("sha256", hex.EncodeToString(sum)).With("wanted", clipped(wanted)).With("hint", "send it again")
 }
 
@@ -362,7 +363,7 @@ func room(a asked, fd int, n int64) error {
 	if n < there || n == 0 && there > 0 {
 		return nil
 	}
-	return a.fail(wire.DiskFull, "", "no room for %s: %d bytes are to come and %d are free", shown(a.path), n, there).
+	return a.fail(wire.DiskFull, "", "no room for %s: %d bytes are to come and %d are free", a.shown(), n, there).
 		With("needed_bytes", n).With("available_bytes", there)
 }
 
@@ -555,7 +556,7 @@ func (u *Uploads) Write(ctx context.Context, session string, req wire.TransferCh
 
 // misplaced says what is wanted next.
 func (up *upload) misplaced() error {
-	return up.asked.fail(wire.TransferOffset, "", "byte %d of %s is wanted next", up.got, shown(up.asked.path)).
+	return up.asked.fail(wire.TransferOffset, "", "byte %d of %s is wanted next", up.got, up.asked.shown()).
 		With("transfer", up.id).With("offset", up.got)
 }
 
@@ -622,10 +623,12 @@ func (u *Uploads) Commit(ctx context.Context, r *Root, session string, req wire.
 		}
 		defer p.close()
 		switch {
+		case p.private():
+			return r.isPrivate(up.asked)
 		case p.exists && kindOf(&p.st) != unix.S_IFREG:
 			return notRegular(up.asked, &p.st)
 		case p.dir.id != up.dir.id || lastName(&p) != up.name || !p.exists && len(p.missing) != 1:
-			return up.asked.fail(wire.PathNotFound, "moved", "the directory of %s is no longer where it was", shown(up.asked.path))
+			return up.asked.fail(wire.PathNotFound, "moved", "the directory of %s is no longer where it was", up.asked.shown())
 		}
 		if err := r.dress(up.temp.fd, &p, up.dir, up.mode, up.mtime); err != nil {
 			return err

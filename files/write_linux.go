@@ -20,27 +20,29 @@ import (
 //
 // Failures: PATH_NOT_FOUND (a directory is missing), PATH_OUTSIDE_ALLOWED_ROOT,
 // PATH_INVALID_CHARS, FILE_TOO_LARGE, DISK_FULL and READ_ONLY_DISK (nothing was
-// changed), PERMISSION_DENIED, and INTERNAL_ERROR with details.reason
-// is_a_directory or not_a_regular_file.
+// changed), PERMISSION_DENIED, PRIVACY_MODE_BLOCKED (a private file with several
+// names), and INTERNAL_ERROR with details.reason is_a_directory or
+// not_a_regular_file.
 func (r *Root) Write(ctx context.Context, req wire.FileWrite, limit int64) (Trace, error) {
-	a := asked{"path", req.Path}
-	trace := Trace{Path: shown(req.Path)}
+	a := r.ask("path", req.Path)
+	trace := Trace{Path: a.shown()}
 	if err := r.enter(ctx); err != nil {
 		return trace, fault(a, "write", err)
 	}
 	defer r.leave()
 	err := untilStill(func() error {
-		p, err := r.resolve(ctx, a, true)
+		p, err := r.find(ctx, a, true, &trace.Path)
 		if err != nil {
 			return err
 		}
 		defer p.close()
-		trace.Path = p.path(r)
 		switch size := int64(len(req.Content)); {
 		case size > limit:
 			return tooLarge(a, "FILE_WRITE", size, limit)
 		case p.exists && kindOf(&p.st) != unix.S_IFREG:
 			return notRegular(a, &p.st)
+		case p.manyNames():
+			return r.manyNames(a)
 		case p.exists:
 			err = r.replace(&p, req.Content)
 		case p.why != "", len(p.missing) > 1 && !req.CreateParents:

@@ -244,7 +244,7 @@ func TestOverwriteFails(t *testing.T) {
 		err = overwriteBy(func(fd int, p []byte, off int64) error {
 			return errors.Join(pwriteAll(fd, p[:len(p)/2], off), unix.ENOSPC)
 		}, int(f.Fd()), 15, []byte(content))
-		want(t, fault(asked{"path", "f"}, "write", err), wire.DiskFull)
+		want(t, fault(asked{key: "path", path: "f"}, "write", err), wire.DiskFull)
 		b.must(f.Close())
 		b.has("f", "the old content")
 	}
@@ -344,7 +344,7 @@ func TestUntilTold(t *testing.T) {
 // TestNamedTemp takes the way of file systems that have no nameless files.
 func TestNamedTemp(t *testing.T) {
 	b := newBench(t)
-	p, err := b.resolve(b.ctx, asked{"path", "f"}, true)
+	p, err := b.resolve(b.ctx, asked{key: "path", path: "f"}, true)
 	b.must(err)
 	defer p.close()
 	b.must(createTemp(p.dir.fd, "f", []byte("new"), true))
@@ -354,7 +354,7 @@ func TestNamedTemp(t *testing.T) {
 	}
 	b.has("f", "new")
 	b.noTemps()
-	p2, err := b.resolve(b.ctx, asked{"path", "f"}, true)
+	p2, err := b.resolve(b.ctx, asked{key: "path", path: "f"}, true)
 	b.must(err)
 	defer p2.close()
 	old, err := b.reopen(&p2, unix.O_RDWR)

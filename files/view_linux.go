@@ -1,0 +1,78 @@
+package files
+
+import (
+	"context"
+
+	"golang.org/x/sys/unix"
+)
+
+// view is an open directory as it may be told of.
+type view struct {
+	spot
+	top spot // the root
+}
+
+// into is the view of the directory that p is, open as fd.
+func (p *place) into(fd int) view {
+	if p.spot.t == nil || p.name == "" {
+		return view{p.spot, p.top}
+	}
+	id := identOf(&p.st)
+	return view{p.spot.enter(p.name, id, fd, id.dev != p.dir.id.dev), p.top}
+}
+
+func (v view) enter(name string, id ident, fd int, mounted bool) view {
+	return view{v.spot.enter(name, id, fd, mounted), v.top}
+}
+
+// name is what is told of an entry's name.
+func (v view) name(ctx context.Context, dir *handle, d dirent) (string, error) {
+	if v.t == nil {
+		return d.name, nil
+	}
+	is := v.entry(d.name)
+	isDir := d.isDir(dir.fd)
+	if !is.private() && !isDir {
+		var st unix.Stat_t
+		if err := lstatat(dir.fd, d.name, &st); err == nil && kindOf(&st) == unix.S_IFREG {
+			if err := v.byLinks(ctx, &is, &st); err != nil {
+				return "", err
+			}
+		}
+	}
+	return v.named(is, dir.id, d.name, isDir), nil
+}
+
+// byLinks adds what the rules say of a file by what it is.
+func (s *spot) byLinks(ctx context.Context, is *verdict, st *unix.Stat_t) error {
+	id := identOf(st)
+	rule, yes := s.t.tops[id]
+	if !yes && st.Nlink > 1 {
+		var err error
+		if rule, yes, err = s.t.isLinked(ctx, id); err != nil {
+			return err
+		}
+	}
+	if yes {
+		is.add(len(s.names)+1, &s.t.p.rules[rule])
+		is.literal = false // it has this name by somebody else's doing
+	}
+	return nil
+}
+
+// mayTell says whether the target of the link name in v gives nothing away: it
+// leads to something that isn't private, and by a way that isn't.
+func (r *Root) mayTell(ctx context.Context, v *view, name string) bool {
+	if v.t == nil {
+		return true
+	}
+	if v.entry(name).private() {
+		return false
+	}
+	below := v.names[len(r.names):]
+	w := walk{root: r, ctx: ctx, asked: asked{key: "path", path: name}, follow: true, top: v.top}
+	w.restart(append(below[:len(below):len(below)], name))
+	p, err := w.finish()
+	defer w.dir.close()
+	return err == nil && !p.touched
+}
