@@ -23,6 +23,7 @@ const (
 	OpPreflightFailed = "DAEMON_PREFLIGHT_FAILED"  // reason
 	OpPairingStarted  = "PAIRING_STARTED"          //
 	OpPaired          = "PAIRED"                   //
+	OpFileReadStub    = "FILE_READ_STUB"           // path, hmac_sha256, size_bytes, mode
 	OpForwardEnd      = "FORWARD_END"              // stream, target, address, reason, bytes_sent, bytes_received, duration_seconds
 	OpStreamEnd       = "STREAM_END"               // stream, device, op, reason, bytes_sent
 	OpTerminalEnd     = "TERMINAL_END"             // terminal, reason, bytes_written, bytes_typed

@@ -52,6 +52,7 @@ type Config struct {
 	LLM              LLM
 	ObserveEnabled   bool
 	ForwardAllow     []string // HOST:PORT; none: nothing
+	Privacy          Privacy
 	Sim              bool
 	Limits           Limits
 	LogLevel         slog.Level
@@ -120,7 +121,7 @@ func build(k *koanf.Koanf, in Input) (Config, error) {
 		c.DisplayName = in.Hostname
 	}
 	for _, step := range []func(*koanf.Koanf, Input, *Config) error{
-		setPlatform, setTLS, setIDs, setDirs, setLLM, setPrinters, setLimits, setLog,
+		setPlatform, setTLS, setIDs, setDirs, setLLM, setPrinters, setPrivacy, setLimits, setLog,
 	} {
 		if err := step(k, in, &c); err != nil {
 			return Config{}, err

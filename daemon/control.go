@@ -59,14 +59,14 @@ func (d *services) listHardware(ctx context.Context, c *shim.Call, r wire.Hardwa
 }
 
 // describe says what this machine is, as HELLO does.
-func (d *services) describe(_ context.Context, c *shim.Call, _ wire.MachineListRequest) (any, error) {
+func (d *services) describe(ctx context.Context, c *shim.Call, _ wire.MachineListRequest) (any, error) {
 	arch, err := identity.Arch()
 	if err != nil {
 		return nil, err
 	}
 	s := wire.MachineSnapshot{
 		MachineID: d.identity.MachineID, Hostname: d.displayName(), Platform: identity.Platform(), Arch: arch,
-		Capabilities: d.capabilities(), HardwareDevices: []wire.HardwareDevice{},
+		Capabilities: d.capabilities(ctx), HardwareDevices: []wire.HardwareDevice{},
 	}
 	if d.registry == nil {
 		return s, nil

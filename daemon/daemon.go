@@ -185,7 +185,7 @@ func (d *daemon) run(ctx context.Context) error {
 	d.openPresenter(ctx)
 	defer d.presenter.Close()
 	local, err := listenLocal(ctx, SocketPath(getenv(d.opts.Environ, "RUNTIME_DIRECTORY"), d.config.StateDir),
-		localHandlers{status: d.fullStatus, metric: d.writeMetrics, resume: d.resume, login: d.login}, d.log)
+		localHandlers{status: d.fullStatus, metric: d.writeMetrics, resume: d.resume, login: d.login, answers: d.releases.list, decide: d.decide}, d.log)
 	if err != nil {
 		return err
 	}
@@ -217,6 +217,7 @@ func (d *daemon) follow(ctx context.Context, background *sync.WaitGroup) {
 		})
 	}
 	background.Go(func() { d.keepSwept(ctx) })
+	background.Go(func() { d.keepSealed(ctx) })
 	background.Go(func() { slack.Return(ctx) })
 	background.Go(func() { d.time.keep(ctx) })
 	if d.hasHelper() {
@@ -255,7 +256,7 @@ func (d *daemon) sweep(ctx context.Context) {
 		d.log.Warn("unfinished transfers not looked through", "error", err)
 	}
 	for _, path := range d.config.Roots {
-		root, err := files.Open(path, d.forbidden)
+		root, err := files.Open(path, d.forbidden, nil) // who sweeps tells nobody
 		if err != nil {
 			d.log.Warn("root not looked through", "root", path, "error", err)
 			continue
@@ -327,7 +328,7 @@ func (d *daemon) shimConfig() shim.Config {
 		Audit:       d.audit,
 		Ceiling:     d.ceiling,
 		Roots:       d.config.Roots,
-		Forbidden:   d.forbidden.CheckRoot,
+		Forbidden:   d.checkRoot,
 		Limits: shim.Limits{
 			MaxConcurrent: d.config.Limits.MaxConcurrent, MaxFileSize: d.config.Limits.MaxFileSize, CommandTimeout: d.config.Limits.CommandTimeout,
 		},
@@ -559,7 +560,7 @@ func (d *daemon) loginNeeded(ctx context.Context) error {
 
 func (d *daemon) deviceRequest() auth.DeviceRequest {
 	var caps []string
-	for _, c := range d.capabilities() {
+	for _, c := range d.offered() {
 		if c.Approvable() {
 			caps = append(caps, string(c))
 		}
@@ -740,7 +741,7 @@ func (d *daemon) status() Status {
 	s := Status{
 		Version: version.String(), PID: os.Getpid(), Uptime: time.Since(d.started).Seconds(),
 		Platform: d.config.Platform.String(), MachineID: d.identity.MachineID, DisplayName: d.displayName(),
-		Board: d.identity.Board, StateDir: d.config.StateDir, Roots: d.config.Roots, Capabilities: d.capabilities(),
+		Board: d.identity.Board, StateDir: d.config.StateDir, Roots: d.config.Roots, Capabilities: d.offered(),
 		Sessions: []SessionStatus{}, Devices: []wire.HardwareDevice{}, Warnings: []string{},
 		Audit: AuditStatus{Seq: head.Seq, HMAC: head.HMAC, Bytes: d.audit.Size()},
 	}

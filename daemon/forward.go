@@ -19,6 +19,9 @@ func (d *services) openForward(_ context.Context, o Options) error {
 	if allow.Empty() {
 		return nil
 	}
+	if d.private != nil {
+		allow = allow.Away()
+	}
 	d.forward = forward.New(allow, d.streams, d.forwardEnded)
 	d.closers = append(d.closers, d.forward)
 	return nil

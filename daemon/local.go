@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"time"
@@ -18,7 +19,8 @@ import (
 
 // The local socket is HTTP over a Unix socket: GET /status and GET /metrics for
 // whoever may open it (mode 0660), POST /resume and POST /login for root and the
-// daemon's own user, told apart by SO_PEERCRED (unix(7)).
+// daemon's own user, told apart by SO_PEERCRED (unix(7)). So are the answers of the
+// local model that wait to be let go: GET /answers, POST /answers/ID.
 
 // socketName is the socket's file in $RUNTIME_DIRECTORY or the state directory.
 const socketName = "farhandd.sock"
@@ -41,6 +43,9 @@ type localHandlers struct {
 	metric func(io.Writer) // in Prometheus' text format
 	resume func() error
 	login  func(tokens []byte) error
+
+	answers func() []Answer
+	decide  func(id string, letGo bool) error
 }
 
 type local struct {
@@ -154,15 +159,42 @@ func (h localHandlers) mux() http.Handler {
 		}
 		return h.login(b)
 	}))
+	mux.HandleFunc("GET /answers", func(w http.ResponseWriter, r *http.Request) {
+		if !mayOwn(w, r) {
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(h.answers()) // who asked may be gone
+	})
+	mux.HandleFunc("POST /answers/{id}", h.owner(func(w http.ResponseWriter, r *http.Request) error {
+		var body decision
+		if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<10)).Decode(&body); err != nil {
+			return err
+		}
+		return h.decide(r.PathValue("id"), body.Release)
+	}))
 	return mux
+}
+
+// decision is what the owner says to an answer.
+type decision struct {
+	Release bool `json:"release"`
+}
+
+// mayOwn says whether root or the daemon's own user asks, and refuses others.
+func mayOwn(w http.ResponseWriter, r *http.Request) bool {
+	uid, known := r.Context().Value(peerKey{}).(uint32)
+	if !known || (uid != 0 && int(uid) != os.Getuid()) {
+		http.Error(w, "only root and the daemon's own user may do this", http.StatusForbidden)
+		return false
+	}
+	return true
 }
 
 // owner lets through root and the daemon's own user.
 func (h localHandlers) owner(do func(http.ResponseWriter, *http.Request) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		uid, known := r.Context().Value(peerKey{}).(uint32)
-		if !known || (uid != 0 && int(uid) != os.Getuid()) {
-			http.Error(w, "only root and the daemon's own user may do this", http.StatusForbidden)
+		if !mayOwn(w, r) {
 			return
 		}
 		if err := do(w, r); err != nil {
@@ -172,6 +204,10 @@ func (h localHandlers) owner(do func(http.ResponseWriter, *http.Request) error) 
 		w.WriteHeader(http.StatusNoContent)
 	}
 }
+
+// maxLocalAnswer holds all answers that may wait, each character of which may take
+// six bytes as JSON.
+const maxLocalAnswer = 32 << 20
 
 // ErrNotRunning says that no daemon listens on the local socket.
 var ErrNotRunning = errors.New("no daemon is running")
@@ -206,6 +242,29 @@ func (l Local) Login(ctx context.Context, tokens []byte) error {
 	return err
 }
 
+// Answers are what the local model said about private files and waits to be let go.
+func (l Local) Answers(ctx context.Context) ([]Answer, error) {
+	b, err := l.call(ctx, http.MethodGet, "/answers", nil)
+	if err != nil {
+		return nil, err
+	}
+	var all []Answer
+	if err := json.Unmarshal(b, &all); err != nil {
+		return nil, fmt.Errorf("read the daemon's answers: %w", err)
+	}
+	return all, nil
+}
+
+// Decide lets an answer go, or refuses it.
+func (l Local) Decide(ctx context.Context, id string, letGo bool) error {
+	body, err := json.Marshal(decision{letGo})
+	if err != nil {
+		return err
+	}
+	_, err = l.call(ctx, http.MethodPost, "/answers/"+url.PathEscape(id), body)
+	return err
+}
+
 func (l Local) call(ctx context.Context, method, path string, body []byte) ([]byte, error) {
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", l.Socket)
@@ -224,7 +283,7 @@ func (l Local) call(ctx context.Context, method, path string, body []byte) ([]by
 		return nil, fmt.Errorf("ask the daemon at %s: %w", l.Socket, err)
 	}
 	defer resp.Body.Close()
-	b, err := io.ReadAll(io.LimitReader(resp.Body, 4<<20))
+	b, err := io.ReadAll(io.LimitReader(resp.Body, maxLocalAnswer))
 	if err != nil {
 		return nil, fmt.Errorf("read the daemon's answer: %w", err)
 	}

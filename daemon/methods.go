@@ -30,11 +30,15 @@ type session struct {
 	// handles are what SERIAL_OPEN and its kin opened; nil without hardware
 	handles  *shim.Handles
 	fetching fetching
+	stubs    stubs
 }
 
 // openSession opens what a data session needs.
 func (d *services) openSession(_ context.Context, s *shim.Session) (shim.Table, io.Closer, error) {
-	root, err := files.Open(s.Root(), d.forbidden)
+	if err := d.checkRoot(s.Root()); err != nil {
+		return nil, nil, fmt.Errorf("the session's root: %w", err)
+	}
+	root, err := files.Open(s.Root(), d.forbidden, d.private)
 	if err != nil {
 		return nil, nil, fmt.Errorf("open the session's root: %w", err)
 	}
@@ -112,6 +116,7 @@ func (s *session) methods() shim.Table {
 
 		wire.TExecuteCommand:     {Handle: shim.Unary(s.execute), Quick: true}, // starting is quick; the rest relieves the reader
 		wire.TLocalLLMCompletion: {Handle: shim.Unary(s.complete)},
+		wire.TLLMTurn:            {Handle: shim.Unary(s.turn)},
 		wire.TLLMStatusRequest:   {Handle: shim.Unary(s.llmStatus)},
 		wire.TLLMEmbed:           {Handle: shim.Unary(s.embed)},
 		wire.TLLMPull:            {Handle: shim.Unary(s.pull)},
@@ -146,6 +151,15 @@ func (s *session) stat(ctx context.Context, c *shim.Call, r wire.FileStat) (any,
 }
 
 func (s *session) read(ctx context.Context, c *shim.Call, r wire.FileRead) (any, error) {
+	if r.Mode != "" && c.Granted().Has(wire.Privacy) {
+		switch r.Mode {
+		case wire.ModeStub:
+			return s.stub(ctx, c, r)
+		case wire.ModeContent:
+		default:
+			return nil, wire.Errorf(wire.InvalidArgument, "mode is %s or %s", wire.ModeContent, wire.ModeStub).With("field", "mode")
+		}
+	}
 	encoding := wire.EncodingUTF8
 	if r.Binary() {
 		encoding = wire.EncodingBase64
@@ -160,6 +174,11 @@ func (s *session) read(ctx context.Context, c *shim.Call, r wire.FileRead) (any,
 }
 
 func (s *session) list(ctx context.Context, c *shim.Call, r wire.FileList) (any, error) {
+	var glob *string
+	if r.Glob != nil {
+		text := s.typed(*r.Glob)
+		glob = &text
+	}
 	limit := wire.MaxListEntries
 	if r.MaxEntries != nil {
 		limit = *r.MaxEntries
@@ -167,7 +186,7 @@ func (s *session) list(ctx context.Context, c *shim.Call, r wire.FileList) (any,
 	return look(s, c, r.Path, func() (any, []audit.Field, error) {
 		answer, t, err := s.root.List(ctx, r)
 		return answer, []audit.Field{
-			audit.String("path", t.Path), audit.StringOrNull("glob", r.Glob), audit.Bool("recursive", r.Recursive),
+			audit.String("path", t.Path), audit.StringOrNull("glob", glob), audit.Bool("recursive", r.Recursive),
 			audit.Bool("include_hidden", r.IncludeHidden), audit.Int("max_entries", limit), audit.Int("entries_returned", t.Entries),
 		}, err
 	})
@@ -179,7 +198,7 @@ func (s *session) write(ctx context.Context, c *shim.Call) (any, error) {
 		return nil, err
 	}
 	intent := []audit.Field{
-		audit.String("path", r.Path), audit.String("encoding", r.Encoding), audit.Bool("create_parents", r.CreateParents),
+		audit.String("path", s.told(ctx, r.Path)), audit.String("encoding", r.Encoding), audit.Bool("create_parents", r.CreateParents),
 		audit.Int("size_bytes", len(r.Content)),
 	}
 	return change(s, c, r.Path, intent, func() (any, []audit.Field, error) {
@@ -195,7 +214,7 @@ func (s *session) delete(ctx context.Context, c *shim.Call, r wire.FileDelete) (
 	details := func(path string) []audit.Field {
 		return []audit.Field{audit.String("path", path), audit.Bool("recursive", r.Recursive), audit.Bool("missing_ok", r.MissingOK)}
 	}
-	return change(s, c, r.Path, details(r.Path), func() (any, []audit.Field, error) {
+	return change(s, c, r.Path, details(s.told(ctx, r.Path)), func() (any, []audit.Field, error) {
 		t, err := s.root.Delete(ctx, r)
 		return wire.Ack{OK: true}, details(t.Path), err
 	})
@@ -205,7 +224,7 @@ func (s *session) move(ctx context.Context, c *shim.Call, r wire.FileMove) (any,
 	details := func(src, dst string) []audit.Field {
 		return []audit.Field{audit.String("src", src), audit.String("dst", dst), audit.Bool("overwrite", r.Overwrite)}
 	}
-	return change(s, c, r.Src, details(r.Src, r.Dst), func() (any, []audit.Field, error) {
+	return change(s, c, r.Src, details(s.told(ctx, r.Src), s.told(ctx, r.Dst)), func() (any, []audit.Field, error) {
 		t, err := s.root.Move(ctx, r)
 		return wire.Ack{OK: true}, details(t.Src, t.Dst), err
 	})
@@ -216,10 +235,14 @@ func (s *session) execute(ctx context.Context, c *shim.Call, r wire.ExecuteComma
 		return nil, wire.Errorf(wire.CapabilityNotGranted, "shell is off on this machine; its owner turns it on with shell.enabled").
 			With("capability", string(wire.Shell)).With("required_capability", string(wire.Shell)).With("ceiling", "config")
 	}
+	if err := s.mayCommand(ctx); err != nil {
+		return nil, err
+	}
 	cwd := s.Root()
 	if r.Cwd != nil {
 		cwd = *r.Cwd
 	}
+	told := s.told(ctx, cwd)
 	details := func(dir string, t shell.Trace) []audit.Field {
 		keys := t.EnvKeys
 		if keys == nil {
@@ -230,10 +253,10 @@ func (s *session) execute(ctx context.Context, c *shim.Call, r wire.ExecuteComma
 			audit.Strings("env_keys", keys), audit.Float("timeout_seconds", t.Timeout.Seconds()),
 		}
 	}
-	return change(s, c, cwd, details(cwd, shell.Trace{Shell: r.Shell}), func() (any, []audit.Field, error) {
+	return change(s, c, told, details(told, shell.Trace{Shell: r.Shell}), func() (any, []audit.Field, error) {
 		dir, canonical, err := s.root.OpenDir(ctx, cwd)
 		if err != nil {
-			return nil, details(cwd, shell.Trace{}), err
+			return nil, details(told, shell.Trace{}), err
 		}
 		defer dir.Close()
 		limits := s.Limits()
@@ -397,7 +420,11 @@ func change(s *session, c *shim.Call, path string, intent []audit.Field, f func(
 }
 
 func (s *session) record(c *shim.Call, path string, details []audit.Field, took time.Duration, ended *wire.CommandResult, err error) error {
-	entry := audit.Entry{SessionID: s.ID(), RequestID: c.ID, Op: string(c.Type), Details: details, Result: audit.ResultOf(err, took)}
+	return s.recordAs(string(c.Type), c, path, details, took, ended, err)
+}
+
+func (s *session) recordAs(op string, c *shim.Call, path string, details []audit.Field, took time.Duration, ended *wire.CommandResult, err error) error {
+	entry := audit.Entry{SessionID: s.ID(), RequestID: c.ID, Op: op, Details: details, Result: audit.ResultOf(err, took)}
 	if ended != nil {
 		entry.Result.ExitCode = &ended.ExitCode
 	}
@@ -407,15 +434,19 @@ func (s *session) record(c *shim.Call, path string, details []audit.Field, took 
 	switch code := wire.CodeOf(err); code {
 	case wire.PathOutsideAllowedRoot, wire.PathInvalidChars, wire.PathReservedName:
 		entry.Op = audit.OpJailViolation
-		entry.Details = []audit.Field{audit.String("code", string(code)), audit.String("path", violated(err, path)), audit.String("attempted_op", string(c.Type))}
+		entry.Details = []audit.Field{audit.String("code", string(code)), audit.String("path", s.violated(err, path)), audit.String("attempted_op", string(c.Type))}
 	}
 	return s.d.audit.Append(entry)
 }
 
-// violated is the path that broke out: of a move either end may be the one.
-func violated(err error, path string) string {
-	details := wire.AsError(err).Details
-	for _, key := range []string{"dst", "src"} {
+// violated is the path that broke out: of a move either end may be the one. Where
+// something is private, it is as the error tells it.
+func (s *session) violated(err error, path string) string {
+	details, keys := wire.AsError(err).Details, []string{"dst", "src"}
+	if s.d.private != nil {
+		keys = append(keys, "path")
+	}
+	for _, key := range keys {
 		if p, ok := details[key].(string); ok {
 			return p
 		}

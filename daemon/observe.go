@@ -58,6 +58,9 @@ func (s *session) top(ctx context.Context, c *shim.Call, r wire.TopRequest) (any
 }
 
 func (s *session) logs(_ context.Context, c *shim.Call, r wire.LogsRequest) (any, error) {
+	if err := s.d.noLogs(); err != nil {
+		return nil, err
+	}
 	if err := needStreams(c); err != nil {
 		return nil, err
 	}

@@ -173,6 +173,10 @@ func (d *daemon) fullStatus() Status {
 	s := d.status()
 	s.Machine = d.machineStatus()
 	s.Shell = d.shellStatus()
+	s.Privacy = d.privacyStatus()
+	if s.Privacy != nil && s.Privacy.Commands != "" {
+		s.Warnings = append(s.Warnings, s.Privacy.Commands)
+	}
 	if s.Machine.Degraded != "" {
 		s.Warnings = append(s.Warnings, s.Machine.Degraded)
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -44,7 +45,10 @@ type services struct {
 	auditKey  []byte
 	grants    *grant.Store
 	forbidden *files.Forbidden
-	notRoots  []string // why a root of the configuration isn't offered, each with its path
+	private   *files.Private // nil: nothing is
+	releases  *releases
+	sealed    atomic.Pointer[time.Time] // when commands were last found to be kept from it
+	notRoots  []string                  // why a root of the configuration isn't offered, each with its path
 	uploads   *files.Uploads
 	shell     *shell.Service // nil: off
 	helper    *helper.Client // nil: commands run as this process' user
@@ -106,7 +110,7 @@ func open(ctx context.Context, o Options) (_ *services, err error) {
 		d.log.Warn("descriptors of the service manager", "error", err)
 	}
 	for _, step := range []func(context.Context, Options) error{
-		d.openIdentity, d.openAudit, d.openRoots, d.openUploads, d.openGrants, d.openShell, d.openStreams, d.openTerminals, d.openHardware, d.openLLM, d.openObserve,
+		d.openIdentity, d.openAudit, d.openPrivate, d.openRoots, d.openUploads, d.openGrants, d.openShell, d.openStreams, d.openTerminals, d.openHardware, d.openLLM, d.openObserve,
 		d.openForward,
 	} {
 		if err := step(ctx, o); err != nil {
@@ -116,7 +120,10 @@ func open(ctx context.Context, o Options) (_ *services, err error) {
 			o.progress()
 		}
 	}
-	caps := []wire.Capability(d.capabilities())
+	if d.terminals != nil && d.commands(ctx) != nil { // those of an earlier start, which had other rules
+		d.endTerminals("", stream.ReasonGrantRevoked)
+	}
+	caps := []wire.Capability(d.offered())
 	d.ceiling.Capabilities, d.ceiling.Roots = &caps, &d.config.Roots
 	return d, nil
 }
@@ -217,7 +224,7 @@ func (d *services) openAudit(_ context.Context, o Options) error {
 
 func (d *services) openGrants(_ context.Context, o Options) error {
 	store, err := grant.Open(grant.Options{
-		Dir: o.Config.StateDir, Key: d.auditKey, MachineID: d.identity.MachineID, Forbidden: d.forbidden.CheckRoot,
+		Dir: o.Config.StateDir, Key: d.auditKey, MachineID: d.identity.MachineID, Forbidden: d.checkRoot,
 	})
 	if err != nil {
 		return fmt.Errorf("root grants: %w", err)
@@ -272,10 +279,14 @@ func (d *services) openLLM(_ context.Context, o Options) error {
 	if queue == 0 {
 		queue = -1 // llm's way to say none
 	}
+	var vet func(net.Conn) error
+	if d.private != nil {
+		vet = d.vetModel
+	}
 	var err error
 	if d.llm, err = llm.New(llm.Config{
 		Kind: c.Kind, URL: c.URL.String(), LoadTimeout: c.LoadTimeout, TokenTimeout: c.TokenTimeout, Context: c.ContextTokens,
-		KeepAlive: c.KeepAlive, Queue: queue, Speeds: filepath.Join(o.Config.StateDir, "llm-speeds.json"), Log: o.Log,
+		KeepAlive: c.KeepAlive, Queue: queue, Vet: vet, Speeds: filepath.Join(o.Config.StateDir, "llm-speeds.json"), Log: o.Log,
 	}); err != nil {
 		return &ConfigError{fmt.Errorf("llm.url: %w", err)}
 	}
@@ -283,9 +294,19 @@ func (d *services) openLLM(_ context.Context, o Options) error {
 	return nil
 }
 
-// capabilities is everything that this machine offers, as the configuration
-// has it. The local model is offered while it has models.
-func (d *services) capabilities() wire.Capabilities {
+// capabilities is what this machine offers now: without commands while they can't
+// be kept from what is private.
+func (d *services) capabilities(ctx context.Context) wire.Capabilities {
+	caps := d.offered()
+	if d.commands(ctx) != nil {
+		caps = without(without(caps, wire.Shell), wire.Terminal)
+	}
+	return caps
+}
+
+// offered is everything that this machine may offer, as the configuration has it.
+// The local model is offered while it has models.
+func (d *services) offered() wire.Capabilities {
 	caps := wire.Capabilities{wire.Files, wire.Transfer, wire.Grants, wire.AuditAnchor, wire.MachineFactsCapability, wire.Machines, wire.Streams}
 	if d.hasHelper() {
 		caps = append(caps, wire.SettingsCapability)
@@ -296,6 +317,9 @@ func (d *services) capabilities() wire.Capabilities {
 	}
 	if d.llm != nil {
 		caps = append(caps, wire.LocalLLM, wire.LocalLLMExtended, wire.LLMManage)
+	}
+	if d.private != nil {
+		caps = append(caps, wire.Privacy)
 	}
 	if d.observe != nil {
 		caps = append(caps, wire.Observe)
@@ -325,7 +349,7 @@ func (d *services) hello(ctx context.Context, _ wire.Channel, _ string) (wire.He
 		Platform:     identity.Platform(),
 		Arch:         arch,
 		BootID:       d.identity.BootID,
-		Capabilities: d.capabilities(),
+		Capabilities: d.capabilities(ctx),
 	}
 	if d.registry != nil {
 		h.HardwareDevices = d.registry.List()

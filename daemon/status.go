@@ -51,6 +51,7 @@ type Status struct {
 	Pairing      *PairingStatus        `json:"pairing,omitempty"`
 	Machine      MachineStatus         `json:"machine"`
 	Shell        ShellStatus           `json:"shell"`
+	Privacy      *PrivacyStatus        `json:"privacy,omitempty"` // absent: nothing is private
 	// Warnings are conditions the owner should know of, such as commands
 	// running as the daemon's own user.
 	Warnings []string `json:"warnings"`

@@ -159,10 +159,14 @@ func (s *session) openTerminal(ctx context.Context, c *shim.Call, r wire.Termina
 	if err := needStreams(c); err != nil {
 		return nil, err
 	}
+	if err := s.mayCommand(ctx); err != nil {
+		return nil, err
+	}
 	cwd := s.Root()
 	if r.Cwd != nil {
 		cwd = *r.Cwd
 	}
+	told := s.told(ctx, cwd)
 	details := func(dir string, t shell.Trace, id string) []audit.Field {
 		keys := t.EnvKeys
 		if keys == nil {
@@ -173,10 +177,10 @@ func (s *session) openTerminal(ctx context.Context, c *shim.Call, r wire.Termina
 			audit.Strings("env_keys", keys), audit.Bool("pty", r.HasPTY()), audit.String("terminal", id),
 		}
 	}
-	return change(s, c, cwd, details(cwd, shell.Trace{Shell: r.Shell}, ""), func() (any, []audit.Field, error) {
+	return change(s, c, told, details(told, shell.Trace{Shell: r.Shell}, ""), func() (any, []audit.Field, error) {
 		dir, canonical, err := s.root.OpenDir(ctx, cwd)
 		if err != nil {
-			return nil, details(cwd, shell.Trace{}, ""), err
+			return nil, details(told, shell.Trace{}, ""), err
 		}
 		defer dir.Close()
 		var trace shell.Trace
@@ -236,7 +240,10 @@ func (s *session) flow(c *shim.Call, o wire.TerminalOpened) {
 	})
 }
 
-func (s *session) attachTerminal(_ context.Context, c *shim.Call, r wire.TerminalAttach) (any, error) {
+func (s *session) attachTerminal(ctx context.Context, c *shim.Call, r wire.TerminalAttach) (any, error) {
+	if err := s.mayCommand(ctx); err != nil {
+		return nil, err
+	}
 	if err := needStreams(c); err != nil {
 		return nil, err
 	}
@@ -252,6 +259,9 @@ func (s *session) attachTerminal(_ context.Context, c *shim.Call, r wire.Termina
 // typeInto records that somebody begins to type, and how much it was in the end
 // with the terminal's end: a record for each key would say nothing more.
 func (s *session) typeInto(ctx context.Context, c *shim.Call, r wire.TerminalInput) (any, error) {
+	if err := s.mayType(ctx); err != nil {
+		return nil, err
+	}
 	run := func() (any, []audit.Field, error) {
 		taken, err := s.d.terminals.Input(ctx, r, caller(c))
 		return taken, []audit.Field{audit.String("terminal", wire.Clean(r.Terminal, 64))}, err

@@ -55,7 +55,7 @@ func (s *session) openTransfer(ctx context.Context, c *shim.Call, r wire.Transfe
 			audit.String("transfer", t.Transfer), audit.Int("offset", t.Offset), audit.Bool("done", t.Done),
 		}
 	}
-	return change(s, c, r.Path, details(r.Path, wire.TransferOpened{}), func() (any, []audit.Field, error) {
+	return change(s, c, r.Path, details(s.told(ctx, r.Path), wire.TransferOpened{}), func() (any, []audit.Field, error) {
 		by := files.Uploader{Session: s.ID(), Holder: caller(c).Holder, Hold: s.Hold}
 		answer, t, err := s.d.uploads.Open(ctx, s.root, by, r, c.Data)
 		return answer, details(t.Path, answer), err
@@ -132,15 +132,20 @@ func (f *fetching) goesOn(path, version string) bool {
 func (s *session) entries(ctx context.Context, c *shim.Call, r wire.TransferList) (any, error) {
 	return look(s, c, r.Path, func() (any, []audit.Field, error) {
 		answer, t, err := s.root.Entries(ctx, r)
-		return answer, []audit.Field{audit.String("path", t.Path), audit.String("after", r.After), audit.Int("entries_returned", t.Entries)}, err
+		return answer, []audit.Field{audit.String("path", t.Path), audit.String("after", s.typed(r.After)), audit.Int("entries_returned", t.Entries)}, err
 	})
 }
 
 func (s *session) make(ctx context.Context, c *shim.Call, r wire.TransferMake) (any, error) {
-	details := func(path string) []audit.Field {
-		return []audit.Field{audit.String("path", path), audit.String("kind", r.Kind), audit.String("target", r.Target)}
+	target := r.Target
+	if s.d.private != nil && !filepath.IsAbs(target) {
+		target = filepath.Join(filepath.Dir(r.Path), target)
 	}
-	return change(s, c, r.Path, details(r.Path), func() (any, []audit.Field, error) {
+	target = s.told(ctx, target)
+	details := func(path string) []audit.Field {
+		return []audit.Field{audit.String("path", path), audit.String("kind", r.Kind), audit.String("target", target)}
+	}
+	return change(s, c, r.Path, details(s.told(ctx, r.Path)), func() (any, []audit.Field, error) {
 		t, err := s.root.Make(ctx, r)
 		return nil, details(t.Path), err
 	})

@@ -41,7 +41,7 @@ func NewPrivate([]PrivateRule) *Private { return nil }
 func (*Private) CheckRoot(string) error { return unsupported() }
 
 // Sealed fails with FEATURE_NOT_SUPPORTED.
-func (*Private) Sealed(context.Context) error { return unsupported() }
+func (*Private) Sealed(context.Context, bool) error { return unsupported() }
 
 // Stub is a private file in one state. There is none here.
 type Stub struct {

@@ -26,6 +26,7 @@ type Preview func(ctx context.Context, content io.ReaderAt, size int64, name str
 // without wildcards names, or come to it.
 type NotSealed struct {
 	Rule string // as in the configuration
+	Told string // what of that others may be told
 	Why  string
 	Do   string // a command that mends it; empty: there is none
 }

@@ -3,6 +3,7 @@ package files
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -11,21 +12,21 @@ import (
 // Sealed says whether nobody but the daemon's user and root can read what is
 // private: what the rules lead to is theirs and closed to others, nobody else can
 // put something in its place, and no file in it has another name that is open to
-// others. What the daemon's user owns is closed here and now. The error is a
-// *NotSealed, or the context's.
+// others. With mend, what the daemon's user owns is closed here and now. The error
+// is a *NotSealed, or the context's.
 //
 // A rule with wildcards is never sealed: whoever runs commands can make files that
 // it fits, and those that it fits may be anybody's.
-func (p *Private) Sealed(ctx context.Context) error {
+func (p *Private) Sealed(ctx context.Context, mend bool) error {
 	if p == nil {
 		return nil
 	}
 	for i := range p.rules {
 		r := &p.rules[i]
 		if !r.Pattern.Literal() {
-			return &NotSealed{Rule: r.Pattern.String(), Why: "has wildcards, so what it fits can't be closed to others once and for all", Do: "name the directory itself in privacy.private"}
+			return &NotSealed{Rule: r.Pattern.String(), Told: p.told(i), Why: "has wildcards, so what it fits can't be closed to others once and for all", Do: "name the directory itself in privacy.private"}
 		}
-		s := seal{rule: r.Pattern.String()}
+		s := seal{rule: r.Pattern.String(), told: p.told(i), mend: mend}
 		if err := s.walk(r.Pattern.Prefix()); err != nil {
 			return err
 		}
@@ -33,14 +34,31 @@ func (p *Private) Sealed(ctx context.Context) error {
 	return p.sealedLinks(ctx)
 }
 
+// told is what others may be told of a rule: where it leads, if that is a directory,
+// whose name is no secret; else what is above.
+func (p *Private) told(rule int) string {
+	glob := p.rules[rule].Pattern
+	names := glob.Prefix()
+	var st unix.Stat_t
+	if glob.Literal() && retry(func() error { return unix.Stat(glob.String(), &st) }) == nil && kindOf(&st) == unix.S_IFDIR {
+		return shown(glob.String())
+	}
+	if glob.Literal() {
+		names = names[:len(names)-1]
+	}
+	return shown("/" + strings.Join(append(slices.Clip(names), hidden), "/"))
+}
+
 // seal looks at one path from "/" on.
 type seal struct {
 	rule  string
+	told  string
+	mend  bool
 	links int
 }
 
 func (s *seal) not(do, format string, args ...any) error {
-	return &NotSealed{Rule: s.rule, Why: fmt.Sprintf(format, args...), Do: do}
+	return &NotSealed{Rule: s.rule, Told: s.told, Why: fmt.Sprintf(format, args...), Do: do}
 }
 
 // own says whether an object belongs to root or to the daemon's user.
@@ -121,7 +139,7 @@ func (s *seal) closed(at *handle, path string) error {
 	if st.Mode&0o077 == 0 {
 		return nil
 	}
-	if int(st.Uid) == unix.Geteuid() {
+	if s.mend && int(st.Uid) == unix.Geteuid() {
 		mode := st.Mode & 0o7700
 		err = retry(func() error { return unix.Fchmodat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", at.fd), mode, 0) })
 		if st, e := fstat(at.fd); err == nil && e == nil && st.Mode&0o077 == 0 {
@@ -141,10 +159,10 @@ func (p *Private) sealedLinks(ctx context.Context) error {
 	}
 	rule := func(i int) string { return p.rules[i].Pattern.String() }
 	if search.found.all {
-		return &NotSealed{Rule: rule(0), Why: "there is more below than can be looked through"}
+		return &NotSealed{Rule: rule(0), Told: p.told(0), Why: "there is more below than can be looked through"}
 	}
 	for _, i := range search.found.files {
-		return &NotSealed{Rule: rule(i), Why: "a file in it has another name and is open to others", Do: "chmod -R go-rwx " + quoted(rule(i))}
+		return &NotSealed{Rule: rule(i), Told: p.told(i), Why: "a file in it has another name and is open to others", Do: "chmod -R go-rwx " + quoted(rule(i))}
 	}
 	return nil
 }

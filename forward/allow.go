@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -14,6 +15,13 @@ import (
 // Allow is a list of targets. The zero value allows nothing.
 type Allow struct {
 	rules []rule
+	away  bool
+}
+
+// Away is a without what leads to this machine itself.
+func (a Allow) Away() Allow {
+	a.away = true
+	return a
 }
 
 // rule is one entry: a name, or addresses, and ports.
@@ -202,6 +210,9 @@ type Resolver interface {
 // doesn't ask again.
 func (a Allow) addresses(ctx context.Context, t target, names Resolver, own func() []netip.Addr) ([]netip.Addr, error) {
 	if t.name == "" {
+		if a.away && here(t.ip, own) {
+			return nil, ownAddress(t)
+		}
 		return []netip.Addr{t.ip}, nil
 	}
 	var found []netip.Addr
@@ -217,6 +228,9 @@ func (a Allow) addresses(ctx context.Context, t target, names Resolver, own func
 	var allowed []netip.Addr
 	for _, ip := range found {
 		ip = ip.Unmap().WithZone("")
+		if a.away && here(ip, own) {
+			return nil, ownAddress(t)
+		}
 		if a.address(ip, t.port) || named && !near(ip, own) {
 			allowed = append(allowed, ip)
 		}
@@ -236,12 +250,17 @@ func near(ip netip.Addr, own func() []netip.Addr) bool {
 	if ip.IsLoopback() || ip.IsUnspecified() || ip.IsLinkLocalUnicast() || ip.IsMulticast() || ip == netip.AddrFrom4([4]byte{255, 255, 255, 255}) {
 		return true
 	}
-	for _, o := range own() {
-		if o == ip {
-			return true
-		}
-	}
-	return false
+	return here(ip, own)
+}
+
+// here says whether an address is this machine's own.
+func here(ip netip.Addr, own func() []netip.Addr) bool {
+	return ip.IsLoopback() || ip.IsUnspecified() || slices.Contains(own(), ip)
+}
+
+func ownAddress(t target) *wire.Error {
+	return wire.Errorf(wire.PrivacyModeBlocked, "%s is this machine, whose services may read what is private", t).
+		With("reason", "own_address").With("target", t.String())
 }
 
 // ownAddresses are those of this machine's interfaces.

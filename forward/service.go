@@ -169,9 +169,20 @@ func (s *Service) connect(ctx context.Context, t target) (*net.TCPConn, error) {
 		case tcp.LocalAddr().String() == tcp.RemoteAddr().String():
 			tcp.Close() // nobody listens there, and the kernel connected the port with itself
 			failed = errors.New("nothing listens there")
+		case s.allow.away && sameHost(tcp.LocalAddr(), tcp.RemoteAddr()): // whatever list of addresses says
+			tcp.Close()
+			return nil, ownAddress(t)
 		default:
 			return tcp, nil
 		}
 	}
 	return nil, unreachable(t, dialFailure(failed), failed)
+}
+
+// sameHost says whether both ends of a connection have one address: the kernel
+// takes the target's for the sender's where that is the machine itself.
+func sameHost(a, b net.Addr) bool {
+	x, ok := a.(*net.TCPAddr)
+	y, ok2 := b.(*net.TCPAddr)
+	return ok && ok2 && x.IP.Equal(y.IP)
 }

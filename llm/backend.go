@@ -46,6 +46,7 @@ type Model struct {
 	Parameters   string // "1.5B"
 	Quantization string // "Q4_K_M"
 	Modified     time.Time
+	Remote       bool // it runs on another machine (Ollama's cloud)
 }
 
 // Loaded is a model that is in memory.

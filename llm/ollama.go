@@ -30,7 +30,7 @@ func (o *ollama) models(ctx context.Context) ([]Model, error) {
 	for _, m := range answer.Models {
 		list = append(list, Model{
 			Name: m.Name, Size: m.Size, Family: m.Details.Family, Parameters: m.Details.ParameterSize,
-			Quantization: m.Details.QuantizationLevel, Modified: m.ModifiedAt,
+			Quantization: m.Details.QuantizationLevel, Modified: m.ModifiedAt, Remote: m.RemoteHost != "" || m.RemoteModel != "",
 		})
 	}
 	return list, nil

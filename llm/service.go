@@ -67,6 +67,9 @@ type Config struct {
 	Context      int           // most tokens of prompt and answer together (Ollama's num_ctx)
 	KeepAlive    time.Duration // how long a model stays in memory after its last use (Ollama)
 	Queue        int           // completions that may wait; negative: none
+	// Vet, if not nil, decides whether a connection to a server on this machine leads
+	// to who it should.
+	Vet func(net.Conn) error
 	// Speeds is the file that keeps what was measured; "": only memory does.
 	Speeds string
 	Log    *slog.Logger
@@ -109,7 +112,6 @@ func New(c Config) (*Service, error) {
 	}
 	s := &Service{
 		kind:         orElse(c.Kind, KindOllama),
-		transport:    newTransport(),
 		host:         base.Host,
 		loadTimeout:  positive(c.LoadTimeout, DefaultLoadTimeout),
 		tokenTimeout: positive(c.TokenTimeout, DefaultTokenTimeout),
@@ -119,6 +121,10 @@ func New(c Config) (*Service, error) {
 		turn:         &turn{most: max(c.Queue, 0)},
 		models:       models{turn: make(chan struct{}, 1)},
 	}
+	if !onThisMachine(base.Hostname()) {
+		c.Vet = nil
+	}
+	s.transport = newTransport(c.Vet)
 	client := &http.Client{
 		Transport:     checked{s.transport},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return errors.New("redirected") },

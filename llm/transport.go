@@ -1,6 +1,7 @@
 package llm
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -16,9 +17,20 @@ const maxStream = 256 << 20
 
 // newTransport goes to the server straight: a local one is not reached through a
 // proxy, and nothing compresses a loopback.
-func newTransport() *http.Transport {
+func newTransport(vet func(net.Conn) error) *http.Transport {
+	dialer := &net.Dialer{Timeout: 5 * time.Second}
 	return &http.Transport{
-		DialContext:         (&net.Dialer{Timeout: 5 * time.Second}).DialContext,
+		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			conn, err := dialer.DialContext(ctx, network, address)
+			if err != nil || vet == nil {
+				return conn, err
+			}
+			if err := vet(conn); err != nil {
+				conn.Close()
+				return nil, err
+			}
+			return conn, nil
+		},
 		TLSHandshakeTimeout: 10 * time.Second,
 		DisableCompression:  true,
 		MaxIdleConns:        2,

@@ -120,7 +120,7 @@ Exit status: 0 clean stop, 1 failure, 2 usage, 77 login needed, 78 configuration
 			o.flags[k.Name] = root.PersistentFlags().String(k.Flag(), "", usage)
 		}
 	}
-	root.AddCommand(o.runCommand(), o.loginCommand(), o.logoutCommand(), o.statusCommand(), o.resumeCommand(), o.doctorCommand(), o.auditCommand(), o.execHelperCommand(), o.installCommand(), o.uninstallCommand(), o.provisionCommand(), o.versionCommand())
+	root.AddCommand(o.runCommand(), o.loginCommand(), o.logoutCommand(), o.statusCommand(), o.resumeCommand(), o.releaseCommand(), o.doctorCommand(), o.auditCommand(), o.execHelperCommand(), o.installCommand(), o.uninstallCommand(), o.provisionCommand(), o.versionCommand())
 	for _, c := range root.Commands() {
 		if c.Name() != "run" { // the others have the same flags; once is enough
 			c.SetUsageFunc(shortUsage)

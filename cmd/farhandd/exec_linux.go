@@ -8,10 +8,12 @@ import (
 	"net"
 	"os"
 	"os/user"
+	"slices"
 	"strconv"
 	"sync"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"farhand/internal/version"
 	"farhand/shell"
@@ -88,12 +90,35 @@ func (o *options) execListener(ctx context.Context, path string) (*net.UnixListe
 	if err != nil {
 		return nil, fmt.Errorf("the service manager's socket: %w", err)
 	}
-	unix, ok := l.(*net.UnixListener)
+	socket, ok := l.(*net.UnixListener)
 	if !ok {
 		return nil, errors.Join(errors.New("the service manager's socket is no Unix socket"), l.Close())
 	}
-	unix.SetUnlinkOnClose(false) // it is the service manager's
-	return unix, nil
+	socket.SetUnlinkOnClose(false) // it is the service manager's
+	return socket, nil
+}
+
+// rootGroups are groups whose members read any disk, or become root by a service
+// that serves them.
+var rootGroups = []string{"root", "disk", "shadow", "docker", "lxd", "incus", "incus-admin", "libvirt", "sudo", "wheel"}
+
+// confined says whether what this process starts has its user's rights at most.
+func confined() bool {
+	on, err := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0)
+	if err != nil || on != 1 || os.Getuid() == 0 {
+		return false
+	}
+	groups, err := os.Getgroups()
+	if err != nil {
+		return false
+	}
+	for _, gid := range append(groups, os.Getgid(), os.Getegid()) {
+		g, err := user.LookupGroupId(strconv.Itoa(gid))
+		if gid == 0 || err == nil && slices.Contains(rootGroups, g.Name) {
+			return false
+		}
+	}
+	return true
 }
 
 func (o *options) serveCommands(ctx context.Context, l *net.UnixListener, uid int, log *slog.Logger) error {
@@ -107,7 +132,7 @@ func (o *options) serveCommands(ctx context.Context, l *net.UnixListener, uid in
 		return err
 	}
 	defer runner.Close()
-	info := helper.Info{Version: version.String(), PID: os.Getpid(), UID: os.Getuid(), User: o.getenv("USER"), Exact: runner.Exact()}
+	info := helper.Info{Version: version.String(), PID: os.Getpid(), UID: os.Getuid(), User: o.getenv("USER"), Exact: runner.Exact(), Confined: confined()}
 	if u, err := user.Current(); err == nil {
 		info.User = u.Username
 	}

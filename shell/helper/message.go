@@ -213,6 +213,10 @@ type Info struct {
 	User    string `json:"user"`
 	// Exact says that killing a command is sure to find all that it started.
 	Exact bool `json:"exact"`
+	// Confined says that commands can't get more rights than their user has: the
+	// kernel gives them none (no_new_privs), and no group of theirs is as good as
+	// root.
+	Confined bool `json:"confined"`
 }
 
 // status is the body of an ended message.
