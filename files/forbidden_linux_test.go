@@ -127,7 +127,7 @@ func TestCheckRoot(t *testing.T) {
 			continue // not on this machine
 		}
 		want(t, b.never.CheckRoot(path), wire.PathOutsideAllowedRoot, "protected")
-		_, err := Open(path, b.never)
+		_, err := Open(path, b.never, nil)
 		want(t, err, wire.PathOutsideAllowedRoot, "protected")
 	}
 	for _, path := range []string{"/", b.dir, b.dir + "/home", b.out} {
@@ -135,7 +135,7 @@ func TestCheckRoot(t *testing.T) {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
-	if _, err := Open("/proc/self", nil); wire.CodeOf(err) != wire.PathOutsideAllowedRoot {
+	if _, err := Open("/proc/self", nil, nil); wire.CodeOf(err) != wire.PathOutsideAllowedRoot {
 		t.Errorf("procfs without a Forbidden: %v", err)
 	}
 	if _, err := NewForbidden("/"); err == nil {

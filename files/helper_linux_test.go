@@ -51,7 +51,7 @@ func newBench(t testing.TB) *bench {
 
 func (b *bench) openRoot(path string, never *Forbidden) *Root {
 	b.t.Helper()
-	r, err := Open(path, never)
+	r, err := Open(path, never, nil)
 	if err != nil {
 		b.t.Fatalf("open %s: %v", path, err)
 	}

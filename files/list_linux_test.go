@@ -137,7 +137,7 @@ func TestListOrder(t *testing.T) {
 	for size := 1; size < 9; size++ {
 		l := newListing(b.ctx, b.Root, wire.FileList{Recursive: true})
 		l.held = size
-		list, err := l.run(&dir, nil)
+		list, err := l.run(&dir, nil, b.Path(), view{})
 		b.must(err)
 		var got []string
 		for _, e := range list.Entries {
@@ -146,7 +146,7 @@ func TestListOrder(t *testing.T) {
 		if !slices.Equal(got, all) || list.Truncated {
 			t.Errorf("window %d: %q", size, got)
 		}
-		if items, _, err := l.window(&dir, "", size); err != nil || len(items) > size {
+		if items, _, err := l.window(&dir, view{}, "", size); err != nil || len(items) > size {
 			t.Errorf("%d items in a window of %d, %v", len(items), size, err)
 		}
 	}

@@ -31,6 +31,8 @@ type Private struct {
 	rests []pathglob.Pattern // of the rules, what comes after their prefixes
 	key   []byte             // of aliases and digests
 
+	many func(fd int) bool // manySpellings, but for tests
+
 	mu sync.Mutex
 	// tops are the directories that such patterns ever led to, with the time of
 	// their birth: an inode's number is used again. The value is a rule's number.
@@ -50,7 +52,7 @@ func NewPrivate(rules []PrivateRule) *Private {
 	if len(rules) == 0 {
 		return nil
 	}
-	p := &Private{rules: rules, key: make([]byte, sha256.Size), tops: make(map[ident]birth)}
+	p := &Private{rules: rules, many: manySpellings, key: make([]byte, sha256.Size), tops: make(map[ident]birth)}
 	rand.Read(p.key) // never fails (crypto/rand)
 	for _, r := range rules {
 		p.rests = append(p.rests, r.Pattern.Rest())
@@ -388,7 +390,7 @@ func (s *spot) arrive(id ident, fd int, mounted bool) {
 		s.bases = append(slices.Clip(s.bases), mark{n, rule})
 	}
 	s.is = s.judge(s.names)
-	if !s.is.private() && (mounted || len(s.t.anchors[id]) > 0) && manySpellings(fd) {
+	if !s.is.private() && (mounted || len(s.t.anchors[id]) > 0) && s.t.p.many(fd) {
 		s.closeAll()
 	}
 }

@@ -208,7 +208,7 @@ func TestSwappedAtTheLastMoment(t *testing.T) {
 	defer top.close()
 
 	l := newListing(b.ctx, b.Root, wire.FileList{Recursive: true})
-	if err := l.enter(&top, "d", nil, 0); err != nil || len(l.answer.Entries) != 0 {
+	if err := l.enter(&top, item{key: "d/", name: "d", enter: true}, b.dir+"/", nil, view{}, 0); err != nil || len(l.answer.Entries) != 0 {
 		t.Errorf("listed %+v, %v", l.answer.Entries, err)
 	}
 	x := &removal{root: b.Root, ctx: b.ctx, count: new(int)}

@@ -325,15 +325,15 @@ func TestClosed(t *testing.T) {
 
 func TestOpenRefuses(t *testing.T) {
 	b := newBench(t)
-	_, err := Open(b.dir+"/missing", nil)
+	_, err := Open(b.dir+"/missing", nil, nil)
 	want(t, err, wire.PathNotFound)
 	b.put("file", "")
-	_, err = Open(b.dir+"/file", nil)
+	_, err = Open(b.dir+"/file", nil, nil)
 	want(t, err, wire.PathNotFound, "not_a_directory")
-	_, err = Open("a\x00b", nil)
+	_, err = Open("a\x00b", nil, nil)
 	want(t, err, wire.PathInvalidChars)
 	b.mkdir("caf\xe9")
-	_, err = Open(b.dir+"/caf\xe9", nil)
+	_, err = Open(b.dir+"/caf\xe9", nil, nil)
 	want(t, err, wire.PathInvalidChars)
 }
 

@@ -532,7 +532,7 @@ func TestUploadDiskFull(t *testing.T) {
 	withMounts(t, func() {
 		b.mkdir("disk")
 		mount(t, "tmpfs", b.in("disk"), "tmpfs", "size=1m", 0)
-		r := must(Open(b.in("disk"), must(NewForbidden())))
+		r := must(Open(b.in("disk"), must(NewForbidden()), nil))
 		defer r.Close()
 		req := wire.TransferOpen{Path: "f", Size: ptr(int64(2 << 20)), Key: "k"}
 		_, _, err := b.Uploads.Open(b.ctx, r, b.by("s"), req, nil)

@@ -253,7 +253,7 @@ func (p *player) service(ctx context.Context, c *shim.Call) (any, error) {
 				return nil, nil
 			}
 		}
-		if e.Type != wire.TLocalLLMCompletionChunk {
+		if !e.Type.IsChunk() {
 			return payload, nil
 		}
 		if err := c.Emit(e.Type, payload); err != nil {
