@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"farhand/audit"
 	"farhand/config"
 	"farhand/files"
+	"farhand/privacy/schema"
 	"farhand/shim"
 	"farhand/stream"
 	"farhand/wire"
@@ -230,7 +232,11 @@ func (s *stubs) find(id string) (*files.Stub, error) {
 // stub answers FILE_READ in mode stub.
 func (s *session) stub(ctx context.Context, c *shim.Call, r wire.FileRead) (any, error) {
 	start := time.Now()
-	x, t, err := s.root.Stub(ctx, r.Path, nil)
+	var built wire.SchemaPreview
+	x, t, err := s.root.Stub(ctx, r.Path, func(ctx context.Context, content io.ReaderAt, size int64, mime string, named bool) (err error) {
+		built, err = schema.Preview(ctx, content, size, schema.Options{MIMEType: mime, Named: named})
+		return err
+	})
 	digest, size := "", int64(0)
 	if err == nil {
 		digest, size = x.Digest, x.Size
@@ -245,7 +251,7 @@ func (s *session) stub(ctx context.Context, c *shim.Call, r wire.FileRead) (any,
 		return nil, err
 	}
 	return &wire.FileContents{Stub: &wire.FileStub{
-		Mode: wire.ModeStub, Path: x.Path, SizeBytes: x.Size, MIMEType: x.MIME, HMAC: x.Digest, StubID: s.stubs.add(x),
+		Mode: wire.ModeStub, Path: x.Path, SizeBytes: x.Size, MIMEType: x.MIME, HMAC: x.Digest, StubID: s.stubs.add(x), SchemaPreview: &built,
 	}}, nil
 }
 

@@ -17,10 +17,10 @@ type PrivateRule struct {
 // MaxStub is the size of the largest file of which there are stubs, bytes.
 const MaxStub = 1 << 30
 
-// Preview looks at the content of a private file for its stub. name is the file's
-// own, named whether names of columns and keys may be told. An error of it is that
+// Preview looks at the content of a private file for its stub. mime is by the file's
+// name, named whether names of columns and keys may be told. An error of it is that
 // of the stub.
-type Preview func(ctx context.Context, content io.ReaderAt, size int64, name string, named bool) error
+type Preview func(ctx context.Context, content io.ReaderAt, size int64, mime string, named bool) error
 
 // NotSealed says why others than the daemon's user and root could read what a rule
 // without wildcards names, or come to it.

@@ -521,7 +521,7 @@ func TestPrivateMounted(t *testing.T) {
 		defer unix.Unmount(h.in("public/m2"), unix.MNT_DETACH)
 		mount(t, "tmpfs", h.in("public/m3"), "tmpfs", "", 0)
 		defer unix.Unmount(h.in("public/m3"), unix.MNT_DETACH)
-		h := h.at(h.dir) // here, where the mounts are
+		h := h.at(h.dir)                               // here, where the mounts are
 		err := h.move("tree", "public/m3/tree", false) // which would be a copy with one name
 		want(t, err, wire.PrivacyModeBlocked, "private")
 		h.tellsNothing("a copy", err)
@@ -688,10 +688,10 @@ func TestStubs(t *testing.T) {
 	want(t, err, wire.PathNotFound)
 
 	for path, wanted := range map[string]bool{"private/same": false, "private/named/x.json": true, "private/named/not/x": false} {
-		_, _, err := h.Stub(h.ctx, path, func(_ context.Context, r io.ReaderAt, size int64, name string, named bool) error {
+		_, _, err := h.Stub(h.ctx, path, func(_ context.Context, r io.ReaderAt, size int64, mime string, named bool) error {
 			b := make([]byte, size)
-			if n, err := r.ReadAt(b, 0); n != len(canary) || err != nil || string(b) != canary || !strings.HasSuffix(path, name) {
-				t.Errorf("a preview sees %q of %s: %v", b[:n], name, err)
+			if n, err := r.ReadAt(b, 0); n != len(canary) || err != nil || string(b) != canary || mime != mimeType(path) {
+				t.Errorf("a preview sees %q of %s (%s): %v", b[:n], path, mime, err)
 			}
 			if named != wanted {
 				t.Errorf("%s: named is %t", path, named)

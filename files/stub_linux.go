@@ -84,7 +84,7 @@ func (r *Root) stub(ctx context.Context, a asked, p *place, fd int, preview Prev
 	}
 	s.Digest = hex.EncodeToString(sum.Sum(nil))
 	if preview != nil {
-		if err := preview(ctx, content, st.Size, p.name, p.is.named); err != nil {
+		if err := preview(ctx, content, st.Size, s.MIME, p.is.named); err != nil {
 			return nil, err
 		}
 	}

@@ -71,7 +71,6 @@ var elsewhere = map[string][]any{
 	"The machine itself":  {TopRequest{}, TopResponse{}, LogsRequest{}, LogsResponse{}, LogRecord{}},
 	"Hardware as handles": {SerialOpen{}, SerialHandleWrite{}, SerialHandleRead{}, SerialReadResponse{}, USBOpen{}, USBTransfer{}, USBTransferResponse{}, GPIOHandleConfigure{}, GPIOHandleWrite{}, GPIOReadResponse{}},
 	"Files in pieces":     {TransferOpen{}, TransferOpened{}, TransferChunk{}, TransferCommit{}, TransferCommitted{}, TransferAbort{}, TransferRead{}, TransferData{}, TransferList{}, TransferEntries{}, TransferMake{}},
-	"How a file is built": {SchemaPreview{}},
 	"Private files":       {FileStub{}, LLMTurn{}, LLMTurnChunk{}, LLMTurnResponse{}},
 	"Ceilings":            {GrantSet{}},
 	"Settings":            {SettingsGet{}, SettingsSet{}, Settings{}},

@@ -57,13 +57,14 @@ func (f *FileContents) Release() {
 	}
 }
 
-// maxStubJSON bounds what a stub has beside its path and type.
-const maxStubJSON = 1 << 10
-
 // JSONSize implements Streamer.
 func (f *FileContents) JSONSize() int {
 	if f.Stub != nil {
-		return maxStubJSON + 6*(len(f.Stub.Path)+len(f.Stub.MIMEType))
+		b, err := json.Marshal(f.Stub)
+		if err != nil {
+			return 0 // as WriteJSON will say
+		}
+		return len(b)
 	}
 	if f.Encoding == EncodingBase64 {
 		return 100 + base64.StdEncoding.EncodedLen(len(f.Content)) + len(f.Text)

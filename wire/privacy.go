@@ -28,6 +28,8 @@ type FileStub struct {
 	HMAC string `json:"hmac_sha256"`
 	// StubID stands for the file, as it is now, in this session.
 	StubID string `json:"stub_id"`
+	// SchemaPreview is how the content is built, without values.
+	SchemaPreview *SchemaPreview `json:"schema_preview"`
 }
 
 // LLMTurn is LOCAL_LLM_TURN.payload: the local model is to do something with
