@@ -462,38 +462,57 @@ func TestLeaseEnds(t *testing.T) {
 func (b *bench) ledger() string { return string(b.read(b.stateDir() + "/gpio-sim.json")) }
 
 // The dead-man of an output: silence for its time is the end, any frame of the
-// session is a sign of life.
+// session is a sign of life. Whether a session was silent can only be told where
+// this machine gets round to its pings in time, so a round in which it didn't is
+// done once more.
 func TestDeadman(t *testing.T) {
 	t.Parallel()
+	const deadman = time.Second // and wall clocks are read a moment apart:
+	const blur = 20 * time.Millisecond
 	_, own, other := leased(t, "300")
 	w := watch[wire.GPIORecord](other, chip, wire.OpGPIOWatch, `{"lines":[27,24]}`)
-	own.do(chip, wire.OpGPIOSet, `{"line":17,"value":1,"on_release":0,"deadman_seconds":1}`)
-	edge(t, w, "rising")
 	own.do(chip, wire.OpGPIOSet, `{"line":5,"value":1,"on_release":"input"}`)
-	began := time.Now()
-	again := time.NewTicker(200 * time.Millisecond)
-	defer again.Stop()
-	last := began
-	for last.Sub(began) < 2500*time.Millisecond {
-		<-again.C
-		if _, err := own.Ping(t.Context()); err != nil {
-			t.Fatal(err)
+	inTime(t, func() bool {
+		last := time.Now() // no later than the daemon last heard of the session
+		own.do(chip, wire.OpGPIOSet, `{"line":17,"value":1,"on_release":0,"deadman_seconds":1}`)
+		longest := time.Duration(0) // no shorter than its longest silence
+		again := time.NewTicker(200 * time.Millisecond)
+		defer again.Stop()
+		for began := time.Now(); time.Since(began) < 5*deadman/2; <-again.C {
+			sent := time.Now()
+			if _, err := own.Ping(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			longest, last = max(longest, time.Since(last)), sent
 		}
-		last = time.Now()
-	}
-	if got := other.level("27"); got != 1 {
-		t.Errorf("the dead-man went off though the session spoke: level %d", got)
-	}
-	off := edge(t, w, "falling")
-	if silent := off.Time.Sub(last); silent < 800*time.Millisecond || silent > 10*time.Second {
-		t.Errorf("a dead-man of 1 s went off %s after the last frame", silent)
-	}
+		edge(t, w, "rising")
+		off := edge(t, w, "falling")
+		if longest >= deadman {
+			return false
+		}
+		if silent := off.Time.Sub(last); silent < deadman-blur || silent > patience {
+			t.Errorf("a dead-man of 1 s went off %s after the last frame", silent)
+		}
+		return true
+	})
 	// Only that line, and its session can have it again.
 	other.refused(wire.HardwareBusy, chip, wire.OpGPIOGet, `{"line":5}`)
-	own.do(chip, wire.OpGPIOSet, `{"line":17,"value":1,"on_release":0,"deadman_seconds":0.3}`)
-	own.do(chip, wire.OpGPIOConfigure, `{"line":17,"direction":"out","deadman_seconds":0}`) // and takes it away
-	edge(t, w, "rising")
-	own.do(chip, wire.OpGPIOSet, `{"line":23,"value":1,"on_release":0,"deadman_seconds":0.3}`)
+	inTime(t, func() bool {
+		began := time.Now()
+		own.do(chip, wire.OpGPIOSet, `{"line":17,"value":1,"on_release":0,"deadman_seconds":1}`)
+		own.do(chip, wire.OpGPIOConfigure, `{"line":17,"direction":"out","deadman_seconds":0}`) // and takes it away
+		if time.Since(began) < deadman {
+			edge(t, w, "rising")
+			return true
+		}
+		// It may have gone off in between, or not.
+		own.do(chip, wire.OpGPIOSet, `{"line":17,"value":0,"on_release":0}`)
+		edge(t, w, "rising")
+		edge(t, w, "falling")
+		return false
+	})
+	// That of the other line counts from the same frames, and longer.
+	own.do(chip, wire.OpGPIOSet, `{"line":23,"value":1,"on_release":0,"deadman_seconds":1.5}`)
 	if e := edge(t, w, "rising"); e.Line != 24 {
 		t.Errorf("%+v", e)
 	}
@@ -503,4 +522,16 @@ func TestDeadman(t *testing.T) {
 	if got := other.level("27"); got != 1 {
 		t.Errorf("level %d", got)
 	}
+}
+
+// inTime does something again until this machine was fast enough for it to say
+// something, which it says itself.
+func inTime(t *testing.T, do func() (judged bool)) {
+	t.Helper()
+	for range 20 {
+		if do() {
+			return
+		}
+	}
+	t.Fatal("this machine was too slow each time")
 }

@@ -531,7 +531,24 @@ func (r *robot) connect() *robot {
 	r.control = p
 	r.mu.Unlock()
 	r.serve(p, r.controlFrame, "control")
+	p.send(settling)
+	r.await("control settled")
 	return r
+}
+
+// settling is what a robot asks on each new socket. The answer comes from the
+// relay's reader of that socket, which is after all that the relay does about a
+// socket that has come: telling operators to look at their streams, above all. A
+// test that didn't wait for it would hear of that sooner or later, by the load.
+var settling = wire.Message{Type: wire.TPing, ID: "settling", Payload: wire.Empty{}}
+
+// settled notes the answer to settling, and says whether a frame was it.
+func (r *robot) settled(env wire.Envelope, what string) bool {
+	if env.Type != wire.TPong || env.ID != settling.ID {
+		return false
+	}
+	r.note(what)
+	return true
 }
 
 func (r *robot) serve(p *peer, f func(*peer, wire.Envelope), name string) {
@@ -587,7 +604,7 @@ func (r *robot) ref(path string) string {
 }
 
 func (r *robot) controlFrame(p *peer, env wire.Envelope) {
-	if r.onControl != nil && r.onControl(p, env) {
+	if r.settled(env, "control settled") || r.onControl != nil && r.onControl(p, env) {
 		return
 	}
 	r.mu.Lock()
@@ -707,12 +724,15 @@ func (r *robot) openData(id string) {
 		r.mu.Lock()
 		r.data[id] = p
 		r.mu.Unlock()
-		r.note("data")
 		r.serve(p, r.dataFrame, "data")
+		p.send(settling)
 	})
 }
 
 func (r *robot) dataFrame(p *peer, env wire.Envelope) {
+	if r.settled(env, "data") {
+		return
+	}
 	if env.Type == wire.TGrantsUpdate {
 		r.takeGrants(p, env)
 		return

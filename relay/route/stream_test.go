@@ -277,7 +277,9 @@ func TestStreamsStayInTheSession(t *testing.T) {
 func TestSlowStreamReader(t *testing.T) {
 	small := ample
 	small.streams = 256 << 10
-	b, r, slow, id := talkSmall(t, quick(), small, wire.HardwareGPIO, wire.Streams)
+	tim := quick()
+	tim.silence, tim.write = time.Hour, time.Hour // who doesn't read answers no ping either
+	b, r, slow, id := talkSmall(t, tim, small, wire.HardwareGPIO, wire.Streams)
 	flows := opener(r)
 	fast := b.operator(opTok)
 	slow.request(id, "1", wire.THardwareOp, wire.HardwareOp{Op: "X"})
