@@ -44,7 +44,7 @@ var layers = map[string][]string{
 	"llm":               {"stream", "wire"},
 	"observe":           {"stream", "wire"},
 	"forward":           {"stream", "wire"},
-	"provision":         {"wire", "identity", "auth", "systemd"},
+	"provision":         {"wire", "identity", "auth", "systemd", "forward"},
 	"shim":              {"audit", "grant", "link", "stream", "wire"},
 	"daemon":            {"*"},
 	"relay":             {"wire", "link", "audit"},

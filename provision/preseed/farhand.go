@@ -9,6 +9,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"farhand/forward"
 	"farhand/internal/lazyregexp"
 	"farhand/provision/hardware"
 	"farhand/wire"
@@ -30,6 +31,9 @@ func parseFarhand(s *Settings, b []byte) []Item {
 	if f.Capabilities != nil && slices.Contains(f.Capabilities, string(wire.Shell)) && !f.Shell {
 		r.add("capabilities", Changed, "commands stay off: they need shell = true, too")
 	}
+	if len(f.ForwardAllow) > 0 && f.Capabilities != nil && !slices.Contains(f.Capabilities, string(wire.Forward)) {
+		r.add("forward.allow", Changed, "nothing is forwarded: capabilities have no forward")
+	}
 	return r.items
 }
 
@@ -42,6 +46,7 @@ func farhandTable(f *Farhand) map[string]setter {
 		"roots":                  {aList, f.setRoots},
 		"capabilities":           {aList, f.setCapabilities},
 		"shell":                  flag(func(b bool) { f.Shell = b }),
+		"forward.allow":          {aList, f.setForwardAllow},
 		"sudo.operator":          flag(func(b bool) { f.OperatorSudo = b }),
 		"wifi.rescue":            flag(func(b bool) { f.WifiRescue = b }),
 		"wifi.rescue_passphrase": noted(&f.RescuePassphrase, rescuePassphrase),
@@ -148,6 +153,28 @@ func (f *Farhand) setRoots(v value) (note string, err error) {
 		return "", errors.New("a root is an absolute path outside of the system's own directories; /data/work stays")
 	}
 	f.Roots = roots
+	return note, nil
+}
+
+// maxTargets bounds what may be forwarded to, in entries.
+const maxTargets = 64
+
+// setForwardAllow keeps the targets that the daemon takes, which would refuse to
+// start with another.
+func (f *Farhand) setForwardAllow(v value) (note string, err error) {
+	f.ForwardAllow = []string{}
+	for _, target := range v.list {
+		target = strings.TrimSpace(target)
+		if _, err := forward.ParseAllow([]string{target}); err != nil || len(f.ForwardAllow) == maxTargets {
+			note = "without those that are no HOST:PORT, such as 127.0.0.1:80 or 192.168.1.0/24:8000-8010, or are too many"
+			continue
+		}
+		f.ForwardAllow = append(f.ForwardAllow, target)
+	}
+	if len(f.ForwardAllow) == 0 && len(v.list) > 0 {
+		f.ForwardAllow = nil
+		return "", errors.New("a target is HOST:PORT, such as 127.0.0.1:80 or 192.168.1.0/24:8000-8010; nothing is forwarded")
+	}
 	return note, nil
 }
 

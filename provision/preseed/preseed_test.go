@@ -3,6 +3,7 @@ package preseed
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf16"
@@ -197,6 +198,8 @@ capabilities = ["files", "hardware_gpio", "telepathy", "shell"]
 shell = false
 colour = "red"
 Rescue = true
+[forward]
+allow = ["127.0.0.1:80", "everything", " printer.local:8000-8010 ", "[::1]:*"]
 [sudo]
 operator = true # may become root
 [wifi]
@@ -210,6 +213,7 @@ uart17 = true
 	want := Settings{Farhand: Farhand{
 		Relay: "https://relay.example.org:8443", CASHA256: "aa" + strings.Repeat("bb", 31), ClaimKey: "fhc_0123456789abcdef",
 		Name: "Küchenbrett", Roots: []string{"/data/work"}, Capabilities: []string{"files", "hardware_gpio", "shell"},
+		ForwardAllow: []string{"127.0.0.1:80", "printer.local:8000-8010", "[::1]:*"},
 		OperatorSudo: true, WifiRescue: true, RescuePassphrase: "abcd-efgh-12",
 		Buses: map[string]bool{"uart3": true, "i2c1": false},
 	}}
@@ -232,6 +236,34 @@ uart17 = true
 	}
 	if d := cmp.Diff(wantRefused, refused); d != "" {
 		t.Errorf("refused (-want +got):\n%s", d)
+	}
+}
+
+// Targets that the daemon wouldn't start with don't get to it, and what became of
+// them is told without what they are.
+func TestForwardAllow(t *testing.T) {
+	for list, want := range map[string]struct {
+		allow   []string
+		outcome string
+		why     string
+	}{
+		`["127.0.0.1:80"]`:             {[]string{"127.0.0.1:80"}, Applied, ""},
+		`["127.0.0.1:80", "secret:x"]`: {[]string{"127.0.0.1:80"}, Changed, "HOST:PORT"},
+		`["secret"]`:                   {nil, Refused, "nothing is forwarded"},
+		`[]`:                           {[]string{}, Applied, ""},
+		`[` + strings.Repeat(`"127.0.0.1:80",`, 65) + `]`: {slices.Repeat([]string{"127.0.0.1:80"}, 64), Changed, "too many"},
+	} {
+		s, report := Parse(Files{Farhand: []byte("[forward]\nallow = " + list)})
+		if d := cmp.Diff(want.allow, s.Farhand.ForwardAllow); d != "" {
+			t.Errorf("%.60s: %s", list, d)
+		}
+		if len(report) != 1 || report[0].Outcome != want.outcome || !strings.Contains(report[0].Why, want.why) || strings.Contains(report[0].Why, "secret") {
+			t.Errorf("%.60s: %v", list, report)
+		}
+	}
+	s, report := Parse(Files{Farhand: []byte("capabilities = [\"files\"]\n[forward]\nallow = [\"127.0.0.1:80\"]")})
+	if len(s.Farhand.ForwardAllow) != 1 || report[len(report)-1].Outcome != Changed {
+		t.Errorf("without the capability: %v, %v", s.Farhand, report)
 	}
 }
 

@@ -69,6 +69,8 @@ type Farhand struct {
 	// Capabilities narrow what the daemon offers; nil: all that it has.
 	Capabilities []string `json:"capabilities,omitzero"`
 	Shell        bool     `json:"shell,omitempty"`
+	// ForwardAllow are the targets HOST:PORT that connections may be forwarded to.
+	ForwardAllow []string `json:"forward_allow,omitzero"`
 	// OperatorSudo lets commands become root.
 	OperatorSudo bool `json:"operator_sudo,omitempty"`
 	// WifiRescue keeps the rescue network available after the first pairing.

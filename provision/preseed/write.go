@@ -101,6 +101,10 @@ func (f Farhand) TOML() []byte {
 		w.list("capabilities", f.Capabilities)
 	}
 	w.flag("shell", f.Shell)
+	if f.ForwardAllow != nil {
+		w.table("forward")
+		w.list("allow", f.ForwardAllow)
+	}
 	if f.OperatorSudo {
 		w.table("sudo")
 		w.flag("operator", true)

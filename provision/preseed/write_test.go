@@ -18,7 +18,8 @@ func everything() Settings {
 	s.User.PasswordlessSudo = true
 	s.Farhand = Farhand{
 		Relay: "https://relay.example", CASHA256: strings.Repeat("ab", 32), ClaimKey: "fhc_0123456789abcdef", Name: `The "far" hand`,
-		Roots: []string{"/data/work", `/data/work/with "quotes"`}, Capabilities: []string{"files", "shell"}, Shell: true,
+		Roots: []string{"/data/work", `/data/work/with "quotes"`}, Capabilities: []string{"files", "shell", "forward"}, Shell: true,
+		ForwardAllow: []string{"127.0.0.1:80", "[fd00::]/8:8000-8010"},
 		OperatorSudo: true, WifiRescue: true, RescuePassphrase: "abcdefgh1234", Buses: map[string]bool{"w1": true, "i2c1": false},
 	}
 	return s

@@ -50,6 +50,10 @@ func (r *Result) daemon(in Input) {
 		text("pin_sha256", f.CASHA256)
 	}
 	fmt.Fprintf(&b, "\n[shell]\nenabled = %t\n", f.Shell && offers(f, wire.Shell))
+	if len(f.ForwardAllow) > 0 && offers(f, wire.Forward) {
+		b.WriteString("\n[forward]\n")
+		list("allow", f.ForwardAllow)
+	}
 	families := families(f)
 	fmt.Fprintf(&b, "\n[hardware]\nenabled = %t\n", len(families) > 0)
 	if f.Capabilities != nil && len(families) > 0 {

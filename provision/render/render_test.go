@@ -29,7 +29,8 @@ func input() Input {
 			Timezone: "Europe/Berlin",
 			Farhand: preseed.Farhand{
 				Relay: "https://relay.example", CASHA256: strings.Repeat("ab", 32), Name: `The "far" hand \o/`, OperatorSudo: true,
-				Shell: true, Capabilities: []string{"shell", "files", "hardware_gpio", "hardware_i2c"},
+				Shell: true, Capabilities: []string{"shell", "files", "hardware_gpio", "hardware_i2c", "forward"},
+				ForwardAllow: []string{"127.0.0.1:80", "[fd00::]/8:8000-8010"},
 			},
 		},
 		Serial: "10000000abcd12EF", MachineID: "0123456789abcdef0123456789abcdef", StateDir: "/data/farhand/state",

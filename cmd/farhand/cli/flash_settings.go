@@ -33,6 +33,7 @@ type flashFlags struct {
 	claim, noClaim        bool
 	shell, sudo, rescue   bool
 	capability, roots, on []string
+	forward               []string
 }
 
 func (f *flashFlags) register(cmd *cobra.Command) {
@@ -56,6 +57,7 @@ func (f *flashFlags) register(cmd *cobra.Command) {
 	flags.BoolVar(&f.sudo, "sudo", false, "let those become root")
 	flags.StringSliceVar(&f.capability, "capability", nil, "offer only these `CAPABILITIES`, separated by commas (default: all but the shell)")
 	flags.StringArrayVar(&f.roots, "root", nil, "offer the files of this `DIRECTORY` and what is below it, instead of /data/work; may be repeated")
+	flags.StringArrayVar(&f.forward, "forward", nil, "let connections be forwarded to this `HOST:PORT`, such as 127.0.0.1:80; may be repeated")
 	flags.StringSliceVar(&f.on, "bus", nil, "switch a `BUS` of the header on, or off with =off; may be repeated")
 	flags.BoolVar(&f.rescue, "wifi-rescue", false, "keep the Wi-Fi of its own available after the first pairing")
 	cmd.MarkFlagsMutuallyExclusive("claim", "no-claim")
@@ -81,6 +83,9 @@ func (f flashFlags) allowed() ([]wire.Capability, error) {
 	}
 	if f.shell && !slices.Contains(list, string(wire.Shell)) {
 		list = append(slices.Clone(list), string(wire.Shell))
+	}
+	if f.forward != nil && !slices.Contains(list, string(wire.Forward)) {
+		list = append(slices.Clone(list), string(wire.Forward))
 	}
 	return capabilities(list)
 }
@@ -202,7 +207,7 @@ func (a *app) wifiPassword(ctx context.Context, ssid, file string, open bool) (s
 
 func (a *app) cardFarhand(_ context.Context, f flashFlags, s *preseed.Settings) error {
 	c := &s.Farhand
-	c.Name, c.Roots, c.Shell, c.OperatorSudo, c.WifiRescue = f.name, f.roots, f.shell, f.sudo, f.rescue
+	c.Name, c.Roots, c.Shell, c.OperatorSudo, c.WifiRescue, c.ForwardAllow = f.name, f.roots, f.shell, f.sudo, f.rescue, f.forward
 	if f.sudo && !f.shell {
 		return usage("--sudo is for commands: it needs --shell")
 	}

@@ -113,7 +113,8 @@ func TestFlash(t *testing.T) {
 	}
 	out := must("", "flash", image, "card.img", "--name", "greenhouse", "--hostname", "glass", "--user", "ann", "--ssh-key", publicKey,
 		"--wifi", "home", "--wifi-password-file", "wifi", "--country", "de", "--timezone", "Europe/Berlin",
-		"--capability", "files,hardware_gpio", "--shell", "--root", "/data/work", "--bus", "w1,spi0=off")
+		"--capability", "files,hardware_gpio", "--shell", "--root", "/data/work", "--bus", "w1,spi0=off",
+		"--forward", "127.0.0.1:80", "--forward", "192.168.1.0/24:443")
 	s := cardSettings(t, "card.img")
 	f := s.Farhand
 	switch {
@@ -121,7 +122,7 @@ func TestFlash(t *testing.T) {
 		s.Wifi == nil || string(s.Wifi.SSID) != "home" || s.Wifi.Passphrase != "a password", s.Country != "DE", s.Timezone != "Europe/Berlin":
 		t.Errorf("the system's settings: %+v", s)
 	case f.Relay != r.URL(), f.CASHA256 != pin, f.Name != "greenhouse", !f.Shell, !slices.Equal(f.Roots, []string{"/data/work"}),
-		!slices.Equal(f.Capabilities, []string{"files", "hardware_gpio", "shell"}), !f.Buses["w1"], f.Buses["spi0"], !regexp.MustCompile(`^fh_ck_.{32}`).MatchString(f.ClaimKey):
+		!slices.Equal(f.Capabilities, []string{"files", "hardware_gpio", "shell", "forward"}), !slices.Equal(f.ForwardAllow, []string{"127.0.0.1:80", "192.168.1.0/24:443"}), !f.Buses["w1"], f.Buses["spi0"], !regexp.MustCompile(`^fh_ck_.{32}`).MatchString(f.ClaimKey):
 		t.Errorf("Farhand's settings: %+v", f)
 	case !strings.Contains(out, "starts twice"): // for its buses
 		t.Errorf("it says of the first start:\n%s", out)
@@ -206,6 +207,8 @@ func TestFlashRefused(t *testing.T) {
 		{image + " card --sudo", 2, "--shell"},
 		{image + " card --root /proc", 2, "root"},
 		{image + " card --bus i2c9", 2, "i2c1"},
+		{image + " card --forward everything", 2, "HOST:PORT"},
+		{image + " card --forward 127.0.0.1:80 --forward localhost", 2, "HOST:PORT"},
 		{image + " card --relay http://127.0.0.1:7443", 2, "--relay https://"},
 		{image + " card --bmap none.bmap", 1, "no such file"},
 	} {
