@@ -116,6 +116,14 @@ func hint(e *wire.Error) string {
 		return "read it in ranges (offset and length), or write less at once"
 	case wire.OpUnconfirmed:
 		return "it may have happened: look before repeating it"
+	case wire.CommandTimeout:
+		if e.Details["unanswered"] == true {
+			return "it may have begun: list_machines shows whether the machine is online"
+		}
+	case wire.FeatureNotSupported:
+		if strings.HasPrefix(text("op"), "TERMINAL_") {
+			return "the machine has no terminals, it is older: run_command runs what ends by itself"
+		}
 	case wire.ShimOverloaded, wire.RequestTimeout, wire.LocalLLMBusy:
 		return "the machine is busy: try again in a moment"
 	case wire.ModelNotAvailable:

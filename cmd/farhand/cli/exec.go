@@ -30,7 +30,7 @@ func (a *app) exec() *cobra.Command {
 		Short: "Run a command on a machine",
 		Long: `exec runs a command on a machine, without a shell in between, and exits as it does;
 see farhand help exit-codes. It may run for as long as it likes, unless --timeout says
-otherwise, and its output comes as it is written, also over a link that is lost for a
+otherwise, also to a machine that doesn't answer, and its output comes as it is written, also over a link that is lost for a
 while. Its standard input is empty, or this one's with --stdin. Ctrl-C ends it.
 
 With --json there is one document when it has ended; then it has the time and the
@@ -100,7 +100,7 @@ func (a *app) runExec(cmd *cobra.Command, args []string, f execFlags) error {
 	if err != nil {
 		return err
 	}
-	s, err := c.Open(ctx, client.Place{Machine: machine, Root: f.root})
+	s, err := openFor(ctx, c, request, client.Place{Machine: machine, Root: f.root})
 	if err != nil {
 		return err
 	}
@@ -112,6 +112,15 @@ func (a *app) runExec(cmd *cobra.Command, args []string, f execFlags) error {
 		return err
 	}
 	return a.execWhole(ctx, s, request)
+}
+
+// openFor opens a session for a command.
+func openFor(ctx context.Context, c *client.Client, r wire.ExecuteCommand, at client.Place) (s *client.Session, err error) {
+	err = answered(ctx, r, func(ctx context.Context) (err error) {
+		s, err = c.Open(ctx, at)
+		return err
+	})
+	return s, err
 }
 
 // execWhole runs a command whose output comes at its end.
@@ -135,16 +144,16 @@ func noTerminals(err error) bool {
 // stream runs a command whose output comes as it is written.
 func (a *app) stream(ctx context.Context, s *client.Session, r wire.ExecuteCommand, stdin bool) error {
 	pty, begun := false, time.Now()
-	t, err := s.OpenTerminal(ctx, wire.TerminalOpen{Argv: r.Argv, Cwd: r.Cwd, Env: r.Env, PTY: &pty})
+	var t *client.Terminal
+	err := answered(ctx, r, func(ctx context.Context) (err error) {
+		t, err = s.OpenTerminal(ctx, wire.TerminalOpen{Argv: r.Argv, Cwd: r.Cwd, Env: r.Env, PTY: &pty})
+		return err
+	})
 	if err != nil {
 		return err
 	}
-	bounded := ctx
-	if r.TimeoutSeconds != nil {
-		var cancel context.CancelFunc
-		bounded, cancel = context.WithTimeout(ctx, time.Duration(*r.TimeoutSeconds*float64(time.Second)))
-		defer cancel()
-	}
+	bounded, cancel := within(ctx, r, 0) // its time begins with it
+	defer cancel()
 	if !stdin {
 		if err := t.CloseInput(bounded); err != nil && bounded.Err() == nil {
 			return errors.Join(err, a.abort(ctx, t))
@@ -163,6 +172,26 @@ func (a *app) stream(ctx context.Context, s *client.Session, r wire.ExecuteComma
 		took := time.Since(begun)
 		return wire.Errorf(wire.CommandTimeout, "the command did not end within its time and was ended after %s", took.Round(time.Millisecond)).
 			With("duration_seconds", took.Seconds())
+	}
+	return err
+}
+
+// within is ctx for as long as a command may take, and so much more.
+func within(ctx context.Context, r wire.ExecuteCommand, more time.Duration) (context.Context, context.CancelFunc) {
+	if r.TimeoutSeconds == nil {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, time.Duration(*r.TimeoutSeconds*float64(time.Second))+more)
+}
+
+// answered asks a machine for something on a command's behalf. One that doesn't
+// answer in the command's time, and a moment more, isn't waited for any longer.
+func answered(ctx context.Context, r wire.ExecuteCommand, ask func(context.Context) error) error {
+	bounded, cancel := within(ctx, r, client.ExecGrace)
+	defer cancel()
+	err := ask(bounded)
+	if err != nil && bounded.Err() != nil && ctx.Err() == nil {
+		return wire.Errorf(wire.CommandTimeout, "the machine did not answer within the command's time and %s more", client.ExecGrace).With("unanswered", true)
 	}
 	return err
 }

@@ -92,7 +92,7 @@ func (a *app) execOn(ctx context.Context, c *client.Client, m client.Machine, re
 		if !m.Online { // a look at the list is enough
 			return wire.CommandResult{}, wire.Errorf(wire.MachineUnreachable, "%s is not connected", run.Name)
 		}
-		s, err := c.Open(ctx, client.Place{Machine: m.ID, Root: root})
+		s, err := openFor(ctx, c, request, client.Place{Machine: m.ID, Root: root})
 		if err != nil {
 			return wire.CommandResult{}, err
 		}

@@ -86,6 +86,14 @@ func (a *app) hint(code wire.Code, details map[string]any) string {
 		return "what came differed and was thrown away: copy it again"
 	case wire.OpUnconfirmed:
 		return "look whether it happened before you repeat it"
+	case wire.FeatureNotSupported:
+		if strings.HasPrefix(text("op"), "TERMINAL_") {
+			return "the daemon on the machine is older and has no terminals: farhand exec without --stdin runs a command there all the same"
+		}
+	case wire.CommandTimeout:
+		if details["unanswered"] == true {
+			return "it may have begun: farhand terminals shows what runs, farhand machines whether the machine is online"
+		}
 	case wire.ShimOverloaded:
 		return "the machine is busy: try again in a moment"
 	case wire.PathExists:
