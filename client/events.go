@@ -32,7 +32,8 @@ type Event struct {
 	Address     string               `json:"address,omitempty"`
 	Reason      string               `json:"reason,omitempty"`
 	// Gap, in an event that has nothing else, says that others are missing before
-	// the next: too_old, or relay_restarted, whose memory of them is gone.
+	// the next: too_old, relay_restarted, whose memory of them is gone, or
+	// not_recorded by a part of the relay that was cut off.
 	Gap string `json:"gap,omitempty"`
 }
 

@@ -10,6 +10,8 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"farhand/relay/cluster"
+	"farhand/relay/events"
+	"farhand/relay/events/natsfeed"
 	"farhand/relay/store"
 	"farhand/relay/store/natskv"
 )
@@ -51,7 +53,7 @@ func (r *Relay) openStore(ctx context.Context) error {
 		r.store = db
 		return nil
 	}
-	name := cmp.Or(c.Name, defaultCluster)
+	name := c.name()
 	if store.Token(name) != name {
 		return fmt.Errorf("cluster name %q: letters, digits, - and _ alone: %w", name, ErrConfig)
 	}
@@ -72,7 +74,7 @@ func (r *Relay) openStore(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.store = kv
+	r.store, r.replicas = kv, kv.Replicas()
 	if kv.Replicas() < 3 {
 		r.log.Warn("the state has fewer than three copies: it is lost, or can't be reached, with a single NATS server", "replicas", kv.Replicas())
 	}
@@ -81,6 +83,29 @@ func (r *Relay) openStore(ctx context.Context) error {
 	}
 	r.log.Info("one instance of a cluster", "cluster", name, "instance", r.node.ID(), "server", r.nats.ConnectedUrlRedacted())
 	return nil
+}
+
+// openFeed opens what keeps the owners' events: memory, or the cluster's stream.
+func (r *Relay) openFeed(ctx context.Context) (events.Feed, error) {
+	if r.nats == nil {
+		return events.New(), nil
+	}
+	feed, err := natsfeed.Open(ctx, r.nats, natsfeed.Options{Name: r.cfg.Cluster.name(), Replicas: r.replicas, Log: r.log})
+	if err != nil {
+		return nil, err
+	}
+	r.feed = feed
+	return feed, nil
+}
+
+func (c Cluster) name() string { return cmp.Or(c.Name, defaultCluster) }
+
+// clusterName is empty for a relay on its own.
+func (r *Relay) clusterName() string {
+	if r.nats == nil {
+		return ""
+	}
+	return r.cfg.Cluster.name()
 }
 
 func (c Cluster) options() ([]nats.Option, error) {

@@ -8,7 +8,7 @@ import (
 
 // published has the owner's feed told of what was recorded. Where that is the
 // intent, the effect follows at once.
-func published(feed *events.Feed, record func(oauth.Event) error) func(oauth.Event) error {
+func published(feed events.Feed, record func(oauth.Event) error) func(oauth.Event) error {
 	return func(e oauth.Event) error {
 		if err := record(e); err != nil {
 			return err

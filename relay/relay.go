@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -21,7 +22,6 @@ import (
 	"farhand/internal/version"
 	"farhand/relay/acts"
 	"farhand/relay/cluster"
-	"farhand/relay/events"
 	"farhand/relay/limit"
 	"farhand/relay/metrics"
 	"farhand/relay/oauth"
@@ -72,6 +72,9 @@ type Config struct {
 	// MetricsListen is host:port where GET /metrics is served, by plain HTTP and to
 	// anybody who can connect; empty: nowhere, and nothing is counted.
 	MetricsListen string
+	// Instance is what this relay is called in its metrics, among others of its
+	// kind. Empty: the host's name.
+	Instance string
 	// Cluster, if it has a URL, makes the relay one instance of several: the state
 	// lies in NATS JetStream instead of the data directory.
 	Cluster Cluster
@@ -84,7 +87,9 @@ type Relay struct {
 	log      *slog.Logger
 	store    store.Store
 	nats     *nats.Conn    // nil for a relay on its own, as is node
+	replicas int           // of what NATS keeps
 	node     *cluster.Node // this instance among the others
+	feed     io.Closer     // of the events that they share; likewise
 	audit    *audit.Log
 	acts     *acts.Book
 	auth     *oauth.Server
@@ -144,7 +149,11 @@ func New(ctx context.Context, cfg Config) (_ *Relay, err error) {
 	if cfg.Limits != nil {
 		rates = *cfg.Limits
 	}
-	limits, feed := limit.New(rates), events.New()
+	limits := limit.New(rates)
+	feed, err := r.openFeed(ctx)
+	if err != nil {
+		return nil, err
+	}
 	r.auth, err = oauth.New(ctx, oauth.Config{
 		Store: r.store, Limits: limits, Shared: r.node != nil, PublicURL: r.url, Passphrases: cfg.Passphrases, Log: cfg.Log,
 		Record: counted(r.metrics, published(feed, recorder(r.audit, r.acts, cfg.Log))),
@@ -154,11 +163,13 @@ func New(ctx context.Context, cfg Config) (_ *Relay, err error) {
 	}
 	r.router = route.New(route.Config{Authority: r.auth, Store: r.store, Cluster: r.node, Limits: limits, Acts: r.acts, Events: feed, Metrics: r.metrics, Log: cfg.Log})
 	r.metrics.Live(r.router.Live)
+	r.metrics.Is(r.cfg.instance(), r.clusterName(), version.String())
 	r.auth.Connect(r.router)
-	if r.node != nil {
+	if node := r.node; node != nil {
 		if err = r.router.Join(ctx); err != nil {
 			return nil, err
 		}
+		r.metrics.Sees(func() int { return len(node.Peers()) })
 	}
 	if cfg.Agents != nil {
 		r.inside = newInside()
@@ -175,6 +186,15 @@ func New(ctx context.Context, cfg Config) (_ *Relay, err error) {
 		return nil, err
 	}
 	return r, nil
+}
+
+// instance is what the relay is called.
+func (c Config) instance() string {
+	if c.Instance != "" {
+		return c.Instance
+	}
+	host, _ := os.Hostname() // none is a name, too
+	return host
 }
 
 // URL is where the relay is reached.
@@ -336,6 +356,10 @@ func (r *Relay) Close() error {
 	if r.audit != nil {
 		errs = append(errs, r.audit.Close())
 		r.audit = nil
+	}
+	if r.feed != nil {
+		errs = append(errs, r.feed.Close())
+		r.feed = nil
 	}
 	if r.node != nil {
 		errs = append(errs, r.node.Close())

@@ -67,6 +67,7 @@ how to run three.`,
 	f := cmd.Flags()
 	f.StringVar(&cfg.Listen, "listen", relay.DefaultListen, "address and port to listen on")
 	f.StringVar(&cfg.MetricsListen, "metrics-listen", "", "address and port of GET /metrics for Prometheus, open to whoever can connect, such as 127.0.0.1:9464 (default: none)")
+	f.StringVar(&cfg.Instance, "instance", "", "what this relay is called in its metrics (default: the host's name)")
 	f.StringVar(&cfg.PublicURL, "public-url", "", "where the relay is reached (default: the certificate's name, else the loopback address)")
 	f.StringVar(&cfg.TLSCert, "tls-cert", "", "certificate chain, PEM (default: what init made)")
 	f.StringVar(&cfg.TLSKey, "tls-key", "", "its key, PEM")

@@ -1,6 +1,7 @@
 // Package events keeps what happened lately to an owner's machines, so that
 // somebody who follows it over a connection that breaks misses nothing, or is told
-// so. It is memory alone: a relay that starts anew has none of it.
+// so. A relay on its own has it in memory alone and starts anew with none of it;
+// several instances share it (package natsfeed).
 package events
 
 import (
@@ -53,14 +54,29 @@ type Event struct {
 	Subject string               `json:"subject,omitempty"` // the token, claim or account that it is about
 	Address string               `json:"address,omitempty"` // where it came from
 	Reason  string               `json:"reason,omitempty"`
+	// Gap, in an event that has no type, says that others are missing here.
+	Gap Gap `json:"gap,omitempty"`
 }
 
-// kept is how many events of an owner there are at most.
-const kept = 1024
+// Kept is how many events of an owner there are at most.
+const Kept = 1024
 
 // Feed has the events of all owners. Its methods are safe for concurrent use and
 // wait for nothing.
-type Feed struct {
+type Feed interface {
+	// Publish adds an event to an owner's, with its cursor and, if it has none, the
+	// time.
+	Publish(owner string, e Event)
+	// Since are an owner's events after a cursor, or all that are kept if it is
+	// empty; next is where the following ones begin, and wake is closed when there
+	// are some. gap says what is missing before the first; in the middle an event
+	// that has nothing else does. What is no cursor of this relay is
+	// INVALID_ARGUMENT.
+	Since(owner, cursor string) (list []Event, next string, gap Gap, wake <-chan struct{}, err error)
+}
+
+// Memory is the Feed of a relay on its own.
+type Memory struct {
 	life string // tells this process' cursors from those of others
 
 	mu     sync.Mutex
@@ -69,20 +85,20 @@ type Feed struct {
 
 // ring has the newest events of an owner.
 type ring struct {
-	events []Event       // the oldest at n%kept once there are as many
+	events []Event       // the oldest at n%Kept once there are as many
 	n      int64         // how many there ever were; the last one's number
 	wake   chan struct{} // closed and replaced with each event
 }
 
 // New makes an empty feed.
-func New() *Feed {
+func New() *Memory {
 	var b [6]byte
 	_, _ = rand.Read(b[:]) // never fails
-	return &Feed{life: hex.EncodeToString(b[:]), owners: make(map[string]*ring)}
+	return &Memory{life: hex.EncodeToString(b[:]), owners: make(map[string]*ring)}
 }
 
 // owner is the ring of an owner. Called with mu.
-func (f *Feed) owner(id string) *ring {
+func (f *Memory) owner(id string) *ring {
 	r := f.owners[id]
 	if r == nil {
 		r = &ring{wake: make(chan struct{})}
@@ -91,9 +107,8 @@ func (f *Feed) owner(id string) *ring {
 	return r
 }
 
-// Publish adds an event to an owner's, with its cursor and, if it has none, the
-// time.
-func (f *Feed) Publish(owner string, e Event) {
+// Publish implements Feed.
+func (f *Memory) Publish(owner string, e Event) {
 	if e.Time.IsZero() {
 		e.Time = time.Now().UTC()
 	}
@@ -102,48 +117,46 @@ func (f *Feed) Publish(owner string, e Event) {
 	r := f.owner(owner)
 	r.n++
 	e.Cursor = f.cursor(r.n)
-	if len(r.events) < kept {
+	if len(r.events) < Kept {
 		r.events = append(r.events, e)
 	} else {
-		r.events[(r.n-1)%kept] = e
+		r.events[(r.n-1)%Kept] = e
 	}
 	close(r.wake)
 	r.wake = make(chan struct{})
 }
 
 // Forget drops all that is kept of an owner.
-func (f *Feed) Forget(owner string) {
+func (f *Memory) Forget(owner string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.owners, owner)
 }
 
-func (f *Feed) cursor(n int64) string { return f.life + "." + strconv.FormatInt(n, 10) }
+func (f *Memory) cursor(n int64) string { return f.life + "." + strconv.FormatInt(n, 10) }
 
 // Gap says why events between a cursor and the first one that is kept are missing.
 type Gap string
 
 // The gaps.
 const (
-	Restarted Gap = "relay_restarted" // the cursor is another relay process': what it had is gone
-	TooOld    Gap = "too_old"         // more happened since than is kept
+	Restarted   Gap = "relay_restarted" // the cursor is another relay's, or of one that was started anew: what it had is gone
+	TooOld      Gap = "too_old"         // more happened since than is kept
+	NotRecorded Gap = "not_recorded"    // an instance of the relay was cut off from the others for too long
 )
 
-// Since are an owner's events after a cursor, or all that are kept if it is
-// empty; next is where the following ones begin, and wake is closed when there
-// are some. A cursor that this feed never gave out and that isn't another
-// process' either is INVALID_ARGUMENT.
-func (f *Feed) Since(owner, cursor string) (list []Event, next string, gap Gap, wake <-chan struct{}, err error) {
+// Since implements Feed. A cursor of this process that it never gave out is none.
+func (f *Memory) Since(owner, cursor string) (list []Event, next string, gap Gap, wake <-chan struct{}, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	r := f.owner(owner)
-	oldest := max(1, r.n-kept+1) // number of the oldest that is kept
+	oldest := max(1, r.n-Kept+1) // number of the oldest that is kept
 	from := oldest
 	if cursor != "" {
-		life, seen, ok := parse(cursor)
+		life, seen, ok := ParseCursor(cursor)
 		switch {
 		case !ok || life == f.life && seen > r.n:
-			return nil, "", "", nil, wire.Errorf(wire.InvalidArgument, "after is no cursor of this relay").With("field", "after")
+			return nil, "", "", nil, NoCursor()
 		case life != f.life:
 			gap = Restarted
 		case seen+1 < oldest:
@@ -153,12 +166,18 @@ func (f *Feed) Since(owner, cursor string) (list []Event, next string, gap Gap, 
 		}
 	}
 	for n := from; n <= r.n; n++ {
-		list = append(list, r.events[(n-1)%kept])
+		list = append(list, r.events[(n-1)%Kept])
 	}
 	return list, f.cursor(r.n), gap, r.wake, nil
 }
 
-func parse(cursor string) (life string, n int64, ok bool) {
+// NoCursor is the error about what is no cursor.
+func NoCursor() error {
+	return wire.Errorf(wire.InvalidArgument, "after is no cursor of this relay").With("field", "after")
+}
+
+// ParseCursor takes a cursor apart: what kept the event, and its number there.
+func ParseCursor(cursor string) (life string, n int64, ok bool) {
 	life, number, ok := strings.Cut(cursor, ".")
 	if !ok || len(life) != 12 {
 		return "", 0, false

@@ -26,15 +26,15 @@ func TestFeed(t *testing.T) {
 	if err != nil || len(list) != 1 || gap != "" || list[0].Machine != "m" || list[0].Cursor != next || list[0].Time.IsZero() {
 		t.Fatalf("%+v %q %q %v", list, next, gap, err)
 	}
-	for i := range kept {
+	for i := range Kept {
 		f.Publish("ann", Event{Type: DeviceAdded, Subject: fmt.Sprint(i)})
 	}
 	list, _, gap, _, _ = f.Since("ann", next)
-	if len(list) != kept || gap != "" || list[0].Subject != "0" || list[kept-1].Subject != fmt.Sprint(kept-1) {
+	if len(list) != Kept || gap != "" || list[0].Subject != "0" || list[Kept-1].Subject != fmt.Sprint(Kept-1) {
 		t.Errorf("%d events, gap %q", len(list), gap)
 	}
 	list, _, gap, _, _ = f.Since("ann", start)
-	if len(list) != kept || gap != TooOld {
+	if len(list) != Kept || gap != TooOld {
 		t.Errorf("%d events, gap %q", len(list), gap)
 	}
 	if list, _, gap, _, _ = New().Since("ann", next); len(list) != 0 || gap != Restarted {

@@ -23,6 +23,7 @@ const prefix = "farhand_relay_"
 const (
 	Device   = "device"
 	Operator = "operator"
+	Instance = "instance" // another one of the same relay
 )
 
 // Metrics are a relay's. The methods are safe for concurrent use, and do nothing on
@@ -75,13 +76,40 @@ func New() *Metrics {
 		Name: prefix + "sent_bytes_total", Help: "Bytes of messages that were sent, by who received them.",
 	}, []string{"peer"})
 	m.received, m.sent = make(map[string]prometheus.Counter), make(map[string]prometheus.Counter)
-	for _, peer := range []string{Device, Operator} {
+	for _, peer := range []string{Device, Operator, Instance} {
 		m.received[peer], m.sent[peer] = received.WithLabelValues(peer), sent.WithLabelValues(peer)
+	}
+	for _, peer := range []string{Device, Operator} {
 		m.auth.WithLabelValues(peer)
 	}
 	m.registry.MustRegister(m.requests, m.seconds, m.auth, m.audit, m.store, m.lost, received, sent,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
+}
+
+// Is has this instance named by a metric that is always 1, beside which the others
+// can be read: name is the host's or what its operator calls it, cluster is empty
+// for a relay on its own.
+func (m *Metrics) Is(name, cluster, version string) {
+	if m == nil {
+		return
+	}
+	info := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: prefix + "info", Help: "Which instance of a relay this is.",
+		ConstLabels: prometheus.Labels{"name": name, "cluster": cluster, "version": version},
+	})
+	info.Set(1)
+	m.registry.MustRegister(info)
+}
+
+// Sees has the number of instances that this one sees shown, itself included.
+func (m *Metrics) Sees(count func() int) {
+	if m == nil {
+		return
+	}
+	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: prefix + "instances", Help: "Instances of the cluster that this one sees, itself included; 0 while it is cut off from NATS.",
+	}, func() float64 { return float64(count()) }))
 }
 
 // Live has what count says shown as gauges: the machines that are online, the

@@ -38,6 +38,9 @@ func scrape(t *testing.T, m *Metrics) string {
 func TestCounted(t *testing.T) {
 	m := New()
 	m.Live(func() (int, int, int) { return 3, 2, 1 })
+	m.Is("relay1", "farhand", "1.2.3")
+	m.Sees(func() int { return 3 })
+	m.Received(Instance, 30)
 	m.Request(wire.TFileStat, "", time.Millisecond)
 	m.Request(wire.TFileStat, wire.PathNotFound, time.Second)
 	m.Request("NONSENSE\n", "no code at all", time.Second)
@@ -63,6 +66,7 @@ func TestCounted(t *testing.T) {
 		`farhand_relay_requests_total{code="",type="FILE_STAT"} 1`, `farhand_relay_requests_total{code="PATH_NOT_FOUND",type="FILE_STAT"} 1`,
 		`farhand_relay_requests_total{code="other",type="other"} 1`, `farhand_relay_machines_online 3`, `farhand_relay_sessions_live 2`,
 		`farhand_relay_operator_sockets 1`, `farhand_relay_auth_failures_total{peer="operator"} 1`, `farhand_relay_audit_events_total{op="LOGIN",refused="true"} 1`,
+		`farhand_relay_info{cluster="farhand",name="relay1",version="1.2.3"} 1`, `farhand_relay_instances 3`, `farhand_relay_received_bytes_total{peer="instance"} 30`,
 		`farhand_relay_stream_frames_lost_total 1`, `farhand_relay_received_bytes_total{peer="device"} 10`, `farhand_relay_sent_bytes_total{peer="operator"} 20`,
 		`farhand_relay_store_duration_seconds_count{operation="get"} 1`, `process_resident_memory_bytes`,
 	} {
@@ -78,6 +82,8 @@ func TestCounted(t *testing.T) {
 func TestNothingIsCountedOnNil(t *testing.T) {
 	var m *Metrics
 	m.Live(nil)
+	m.Is("", "", "")
+	m.Sees(nil)
 	m.Request(wire.TFileStat, "", 0)
 	m.AuthFailed(Device)
 	m.Audited("", false)

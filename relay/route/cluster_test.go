@@ -1,7 +1,9 @@
 package route
 
 import (
+	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"log/slog"
@@ -16,6 +18,8 @@ import (
 	"farhand/internal/natstest"
 	"farhand/relay/access"
 	"farhand/relay/cluster"
+	"farhand/relay/events"
+	"farhand/relay/events/natsfeed"
 	"farhand/relay/store"
 	"farhand/relay/store/natskv"
 	"farhand/wire"
@@ -57,6 +61,9 @@ func (b *bench) join(log *slog.Logger) {
 	if b.db, err = natskv.Open(b.t.Context(), b.conn, natskv.Options{Bucket: "test"}); err != nil {
 		b.t.Fatal(err)
 	}
+	if b.feed, err = natsfeed.Open(b.t.Context(), b.conn, natsfeed.Options{Name: "test", Replicas: 1, Log: log}); err != nil {
+		b.t.Fatal(err)
+	}
 	if b.node, err = cluster.Join(b.conn, cluster.Options{Name: "test", Log: log}); err != nil {
 		b.t.Fatal(err)
 	}
@@ -82,6 +89,9 @@ func (b *bench) serveInstances() {
 func (b *bench) part() {
 	_ = b.hops.Close()
 	<-b.served
+	if err := b.feed.Close(); err != nil {
+		b.t.Error(err)
+	}
 	if err := b.node.Close(); err != nil {
 		b.t.Error(err)
 	}
@@ -395,4 +405,136 @@ func TestClusterCutOff(t *testing.T) {
 		_, err := all[1].db.Get(t.Context(), placeKey(machineKey{owner, machID}))
 		return errors.Is(err, store.ErrNotFound) && !all[1].srv.Online(owner, machID)
 	})
+}
+
+// following reads GET /api/events of an instance, and goes on at others.
+type following struct {
+	t      *testing.T
+	cursor string
+	lines  chan string
+	stop   func()
+}
+
+// at begins to read at an instance, after the last event that was read.
+func (f *following) at(b *bench) {
+	f.t.Helper()
+	f.end()
+	ctx, cancel := context.WithCancel(f.t.Context())
+	r, err := http.NewRequestWithContext(ctx, "GET", b.http.URL+"/api/events?follow=true&after="+f.cursor, nil)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+opTok)
+	res, err := b.http.Client().Do(r)
+	if err != nil || res.StatusCode != 200 {
+		f.t.Fatalf("%v, %v", res, err)
+	}
+	lines, done := make(chan string, 64), make(chan struct{})
+	f.lines = lines
+	go func() {
+		defer close(done)
+		defer res.Body.Close()
+		for s := bufio.NewScanner(res.Body); s.Scan(); {
+			lines <- s.Text()
+		}
+	}()
+	f.stop = func() {
+		cancel()
+		<-done
+	}
+}
+
+func (f *following) end() {
+	if f.stop != nil {
+		f.stop()
+		f.stop = nil
+	}
+}
+
+// want reads until an event of this type; gaps are an error.
+func (f *following) want(typ events.Type) events.Event {
+	f.t.Helper()
+	for {
+		line := recv(f.t, f.lines)
+		var e events.Event
+		if err := json.Unmarshal([]byte(line), &e); err != nil || e.Gap != "" {
+			f.t.Fatalf("%s: %v", line, err)
+		}
+		if e.Cursor != "" {
+			f.cursor = e.Cursor
+		}
+		if e.Type == typ {
+			return e
+		}
+		if e.Type != "" {
+			f.t.Fatalf("want %s, got %s", typ, line)
+		}
+	}
+}
+
+// Whoever follows the events at one instance hears of machines at all of them, and
+// goes on at another where it was.
+func TestClusterEvents(t *testing.T) {
+	tim := quick()
+	all := startClusterWith(t, 3, tim)
+	f := &following{t: t}
+	defer f.end()
+	f.at(all[0])
+	list := func(p *peer, env wire.Envelope) bool {
+		if env.Type != wire.THardwareListRequest {
+			return false
+		}
+		p.send(wire.Message{Type: wire.THardwareListResponse, ID: env.ID, Payload: wire.HardwareListResponse{Devices: []wire.HardwareDevice{}, Stream: "h"}})
+		rec, _ := json.Marshal(wire.HardwareEvent{Event: wire.HardwareAdded, Device: wire.HardwareDevice{Type: "serial", ID: "serial:x"}})
+		p.send(wire.Message{Type: wire.TStreamData, ID: env.ID + "/1", Payload: wire.StreamData{Stream: "h", Records: []json.RawMessage{rec}}})
+		return true
+	}
+	r := all[1].robot(wire.HardwareSerial, wire.Streams)
+	r.onControl = list
+	r.connect()
+	if e := f.want(events.MachineOnline); e.Machine != machID || e.Name != "lab" {
+		t.Errorf("%+v", e)
+	}
+	// Its devices are watched, since somebody follows elsewhere.
+	if e := f.want(events.DeviceAdded); e.Device == nil || e.Device.ID != "serial:x" {
+		t.Errorf("%+v", e)
+	}
+	f.at(all[2])
+	_ = r.control.ws.Close()
+	f.want(events.MachineOffline)
+	r.b = all[0]
+	r.connect()
+	f.want(events.MachineOnline)
+	f.want(events.DeviceRemoved)
+	f.want(events.DeviceAdded)
+
+	// The instance that has it dies: nobody there says so any more, the others do.
+	settled(t, all[1:], all[0])
+	all[0].die()
+	f.want(events.MachineOffline)
+	f.at(all[1])
+	r.await("control closed 1006")
+	r.b = all[2]
+	r.connect()
+	f.want(events.MachineOnline)
+}
+
+// A machine that moves while its old connection isn't known to be lost is online
+// at the end.
+func TestClusterMovedIsOnline(t *testing.T) {
+	all := startCluster(t, 2)
+	f := &following{t: t}
+	defer f.end()
+	f.at(all[0])
+	r := all[0].robot(wire.Files)
+	r.connect()
+	f.want(events.MachineOnline)
+	settled(t, all, all[0])
+	r.b = all[1]
+	r.connect()
+	f.want(events.MachineOnline)
+	r.await("control closed 4427")
+	settled(t, all, all[1])
+	all[0].srv.events.Publish(owner, events.Event{Type: events.GrantsChanged, Machine: machID}) // after which nothing is under way
+	f.want(events.GrantsChanged)
 }

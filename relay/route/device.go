@@ -152,8 +152,8 @@ func (s *Server) runDevice(ws *websocket.Conn, token string, who access.Device, 
 	}
 	s.log.Info("device connected", append(d.describe(), "capabilities", len(d.granted))...)
 	err = d.readLoop()
-	if d.leave() && !s.isClosed() {
-		d.machine.happened(events.Event{Type: events.MachineOffline, Reason: closeText(err)})
+	if d.leave() {
+		d.machine.lost(closeText(err))
 	}
 	s.log.Info("device disconnected", append(d.describe(), "why", closeText(err), "after", time.Since(k.born).Round(time.Millisecond))...)
 	k.finish(err)

@@ -17,6 +17,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"farhand/relay/cluster"
+	"farhand/relay/metrics"
 	"farhand/wire"
 )
 
@@ -116,6 +117,17 @@ func (s *Server) registerInstance(mux *http.ServeMux) {
 	}
 	mux.HandleFunc("GET /cluster/machines", func(w http.ResponseWriter, r *http.Request) {
 		reply(w, http.StatusOK, s.told(r.URL.Query().Get("owner")))
+	})
+	mux.HandleFunc("POST /cluster/watch", func(w http.ResponseWriter, r *http.Request) {
+		if !s.enter() {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		defer s.leave()
+		if owner := r.URL.Query().Get("owner"); owner != "" {
+			s.watchHere(owner)
+		}
+		w.WriteHeader(http.StatusNoContent)
 	})
 	mux.HandleFunc("POST /cluster/approval", func(w http.ResponseWriter, r *http.Request) {
 		s.approvalChangedHere(r.Context(), r.URL.Query().Get("owner"), r.URL.Query().Get("machine"))
@@ -381,6 +393,7 @@ func (op *operator) upstream(instance string) (*upstream, error) {
 		return nil, err
 	}
 	u = &upstream{op: op, instance: instance, sock: s.newSocket(ws, s.bounds.lane), pending: make(map[requestRef]unsettled)}
+	u.sock.peer = metrics.Instance
 	if !s.track(u.sock) || op.gone() {
 		u.sock.close(wire.CloseServiceRestart, "restarting")
 	}

@@ -137,6 +137,12 @@ func (f *feedReader) write(op access.Operator, list []events.Event, gap events.G
 	}
 	names := f.names(op, list)
 	for _, e := range list {
+		if e.Gap != "" {
+			if err := f.line(eventGap{e.Gap}); err != nil {
+				return err
+			}
+			continue
+		}
 		e, visible := seenBy(op, e)
 		if !visible || f.machine != "" && e.Machine != f.machine {
 			continue
@@ -193,6 +199,27 @@ func seenBy(op access.Operator, e events.Event) (events.Event, bool) {
 	}
 	e.Holder, e.Subject, e.Address = "", "", ""
 	return e, op.MayUse(e.Machine)
+}
+
+// lost publishes that a machine's control socket is gone, unless another instance
+// has one by now, or is about to say that this whole instance is gone.
+func (m *machine) lost(reason string) {
+	s := m.srv
+	if s.isClosed() || s.places.online(m.key) || s.places != nil && !s.places.node.Alive(s.places.node.ID()) {
+		return
+	}
+	m.happened(events.Event{Type: events.MachineOffline, Reason: reason})
+}
+
+// abandoned publishes that machines are offline because the instance that had them
+// is gone.
+func (s *Server) abandoned(machines []machineKey) {
+	for _, key := range machines {
+		if s.places.online(key) { // it was fast
+			continue
+		}
+		s.events.Publish(key.owner, events.Event{Type: events.MachineOffline, Machine: key.id, Reason: "the relay's instance that it was connected to is gone"})
+	}
 }
 
 // happened publishes what happened to a machine.

@@ -25,6 +25,7 @@ import (
 	"farhand/relay/access"
 	"farhand/relay/acts"
 	"farhand/relay/cluster"
+	"farhand/relay/events/natsfeed"
 	"farhand/relay/limit"
 	"farhand/relay/store"
 	"farhand/wire"
@@ -185,7 +186,8 @@ type bench struct {
 	nats   *natstest.Server // of a cluster's instance, which has no path
 	node   *cluster.Node
 	conn   *nats.Conn
-	hops   *http.Server // for the other instances
+	feed   *natsfeed.Feed // of its events
+	hops   *http.Server   // for the other instances
 	served chan struct{}
 }
 
@@ -231,7 +233,11 @@ func (b *bench) restart() {
 		}
 		b.db = db
 	}
-	b.srv = newServer(Config{Authority: b.auth, Store: b.db, Cluster: b.node, Limits: b.limits, Acts: b.acts, Log: log}, b.tim, b.size)
+	cfg := Config{Authority: b.auth, Store: b.db, Cluster: b.node, Limits: b.limits, Acts: b.acts, Log: log}
+	if b.feed != nil {
+		cfg.Events = b.feed
+	}
+	b.srv = newServer(cfg, b.tim, b.size)
 	mux := http.NewServeMux()
 	b.srv.Register(mux)
 	if b.nats != nil {

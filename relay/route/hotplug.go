@@ -1,8 +1,11 @@
 package route
 
 import (
+	"context"
 	"encoding/json"
 	"maps"
+	"net/http"
+	"net/url"
 	"slices"
 
 	"github.com/google/uuid"
@@ -20,9 +23,55 @@ import (
 // still receives: it gives a stream up after 300 s.
 const watchSigns = 100
 
-// watch has the devices of an owner's machines watched from now on. The caller
-// has entered.
+// watchTries is how often another instance is told what to watch, if it must.
+const watchTries = 3
+
+// watch has the devices of an owner's machines watched from now on, at all
+// instances. The caller has entered.
 func (s *Server) watch(owner string) {
+	s.watchHere(owner)
+	if s.places == nil {
+		return
+	}
+	for _, id := range s.places.node.Peers() {
+		if id != s.places.node.ID() {
+			s.spawn(func() { s.tellWatching(id, owner) })
+		}
+	}
+}
+
+// tellWatching has another instance watch the devices of an owner's machines.
+func (s *Server) tellWatching(instance, owner string) {
+	var err error
+	for range watchTries { // one that has just come may not serve yet
+		ctx, cancel := context.WithTimeout(s.ctx, hopTime)
+		_, err = s.hop(ctx, http.MethodPost, instance, "/cluster/watch?"+url.Values{"owner": {owner}}.Encode())
+		cancel()
+		if err == nil || s.ctx.Err() != nil || !s.places.node.Alive(instance) {
+			return
+		}
+	}
+	s.log.Warn("another instance wasn't told that devices are watched", "instance", instance, "error", err)
+}
+
+// tellWhatIsWatched has an instance that has come watch what is watched here.
+func (s *Server) tellWhatIsWatched(instance string) {
+	if !s.enter() {
+		return
+	}
+	defer s.leave()
+	s.mu.Lock()
+	owners := slices.Collect(maps.Keys(s.watched))
+	s.mu.Unlock()
+	s.spawn(func() {
+		for _, owner := range owners {
+			s.tellWatching(instance, owner)
+		}
+	})
+}
+
+// watchHere has them watched at this instance. The caller has entered.
+func (s *Server) watchHere(owner string) {
 	s.mu.Lock()
 	first := !s.watched[owner]
 	s.watched[owner] = true

@@ -87,6 +87,9 @@ func (s *Server) serveOperator(w http.ResponseWriter, r *http.Request) {
 func (s *Server) runOperator(ws *websocket.Conn, token string, who access.Operator, guest bool) {
 	k := s.newSocket(ws, s.bounds.operator)
 	k.expires, k.peer = who.Expires, metrics.Operator
+	if guest {
+		k.peer = metrics.Instance
+	}
 	op := &operator{srv: s, sock: k, who: who, token: token, guest: guest, waiting: make(map[requestRef]asked), blocked: make(map[*lane]struct{})}
 	k.drained, k.caughtUp = op.drained, op.caughtUp
 	if !s.track(k) {

@@ -313,20 +313,35 @@ func (p *places) instanceChanged(id string, alive bool) {
 		p.mu.Unlock()
 		if id == p.node.ID() { // what couldn't be given up meanwhile
 			p.giveUp()
+		} else {
+			p.srv.tellWhatIsWatched(id)
 		}
 		return
 	}
 	now := time.Now()
 	p.gone[id] = now
+	var lost []machineKey
 	for key, at := range p.where {
 		if at.Instance == id {
 			p.left[key] = now
+			if at.Online {
+				lost = append(lost, key)
+			}
 		}
 	}
 	p.mu.Unlock()
-	if id == p.node.ID() {
+	switch {
+	case id == p.node.ID():
 		p.srv.isolated()
+	case p.first():
+		p.srv.abandoned(lost)
 	}
+}
+
+// first says whether this is the instance that does what one does for all.
+func (p *places) first() bool {
+	peers := p.node.Peers()
+	return len(peers) > 0 && peers[0] == p.node.ID()
 }
 
 // giveUp sees to the records of machines that aren't here any more.
@@ -377,7 +392,7 @@ func (p *places) tidy() {
 		p.mu.Unlock()
 		p.giveUp() // what failed when it was to be done
 		// One instance does it for all.
-		if peers := p.node.Peers(); len(peers) == 0 || peers[0] != p.node.ID() {
+		if !p.first() {
 			continue
 		}
 		for key, at := range stale {

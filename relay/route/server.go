@@ -118,7 +118,7 @@ type Config struct {
 	// Metrics counts; nil: nothing is counted.
 	Metrics *metrics.Metrics
 	// Events takes what happens to machines, for GET /api/events; nil: one of its own.
-	Events *events.Feed
+	Events events.Feed
 	// ClientID is the OAuth client whose tokens are taken on device sockets.
 	// Empty: autogpt-local-executor.
 	ClientID string
@@ -143,7 +143,7 @@ type Server struct {
 	askers    askers
 	holders   counter
 	followers counter
-	events    *events.Feed
+	events    events.Feed
 	metrics   *metrics.Metrics
 	watched   map[string]bool // owners; under mu
 

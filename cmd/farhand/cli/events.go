@@ -22,7 +22,7 @@ func (a *app) events() *cobra.Command {
 		Long: `events shows what the relay keeps of what happened (machines that come and go, their
 devices, grants, claims, logins), and with --follow goes on with what happens, until
 Ctrl-C. After a lost link nothing is missing, unless it says so: the relay keeps the
-last 1024 events, and none over its own restart. A token sees its machines alone.
+last 1024 events, and on its own none over its restart. A token sees its machines alone.
 
 With --json there is an event a line; give the cursor of the last one that was seen to
 --after, to go on there another time.`,
@@ -99,6 +99,8 @@ func gapText(gap string) string {
 	switch gap {
 	case "relay_restarted":
 		return "The relay was started anew: what happened before that, and wasn't shown, is not known any more."
+	case "not_recorded":
+		return "Events are missing here: a part of the relay was cut off from the others for too long."
 	case "too_old":
 		return "Events are missing here: more happened since than the relay keeps."
 	}
