@@ -8,6 +8,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -80,12 +81,57 @@ func TestCluster(t *testing.T) {
 	t.Logf("%d commands done, %d in doubt, %d refused", load.done.Load(), load.doubtful.Load(), load.refused.Load())
 }
 
+// Whoever follows the events behind the balancer misses nothing when instances die,
+// the own one too; and each instance's numbers are its own.
+func TestClusterEvents(t *testing.T) {
+	t.Parallel()
+	c := newRelayCluster(t, 3)
+	b := c.bench
+	b.claim("files")
+	f := b.owner.start("events", "-f", "--json")
+	f.await(0, `"machine_online"`)
+	for range 3 { // so that it is the follower's own instance at some time, or was not at all
+		home := c.home()
+		from := f.out.len()
+		c.relays[home].kill()
+		f.await(from, `"machine_online"`)
+		c.start(home)
+		c.relays[home].await(0, `relay serves`)
+	}
+	from := f.out.len()
+	b.owner.must("token", "create", "--name", "t")
+	f.await(from, `"token_created"`)
+	if strings.Contains(f.out.String(), `"gap"`) {
+		t.Errorf("followed:\n%s", f.out)
+	}
+	first := b.owner.must("events", "--json")
+	for range c.relays { // each in turn
+		if got := b.owner.must("events", "--json"); got != first {
+			t.Errorf("one instance tells\n%sanother\n%s", first, got)
+		}
+	}
+	online := 0
+	for i := range c.relays {
+		text := scraped(t, http.DefaultClient, "http://"+c.scrape[i]+"/metrics")
+		for _, want := range []string{fmt.Sprintf(`farhand_relay_info{cluster="farhand",name="relay%d",version=`, i), "farhand_relay_instances 3\n"} {
+			if !strings.Contains(text, want) {
+				t.Errorf("instance %d shows no %s", i, want)
+			}
+		}
+		online += strings.Count(text, "farhand_relay_machines_online 1\n")
+	}
+	if online != 1 {
+		t.Errorf("%d instances count the machine", online)
+	}
+}
+
 // relayCluster is several relays behind a balancer, which is what the bench takes
 // for its relay.
 type relayCluster struct {
 	*bench
 	nats   *natstest.Server
 	addrs  []string
+	scrape []string // where each shows its numbers
 	relays []*process
 }
 
@@ -93,7 +139,7 @@ func newRelayCluster(t *testing.T, n int) *relayCluster {
 	t.Helper()
 	c := &relayCluster{bench: bareBench(t), nats: natstest.Start(t), relays: make([]*process, n)}
 	for range n {
-		c.addrs = append(c.addrs, address(t))
+		c.addrs, c.scrape = append(c.addrs, address(t)), append(c.scrape, address(t))
 	}
 	c.balance()
 	c.start(0)
@@ -109,7 +155,8 @@ func newRelayCluster(t *testing.T, n int) *relayCluster {
 func (c *relayCluster) start(i int) {
 	c.t.Helper()
 	c.relays[i] = start(c.t, fmt.Sprint("relay ", i), c.env(), program("farhand-relay"), "run", "--listen", c.addrs[i],
-		"--data-dir", filepath.Join(c.dir, fmt.Sprint("relay", i)), "--nats", c.nats.URL, "--public-url", c.url)
+		"--data-dir", filepath.Join(c.dir, fmt.Sprint("relay", i)), "--nats", c.nats.URL, "--public-url", c.url,
+		"--metrics-listen", c.scrape[i], "--instance", fmt.Sprint("relay", i))
 }
 
 // home is the relay that has the machine's control socket, by its log; -1 if
