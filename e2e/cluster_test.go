@@ -9,13 +9,17 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"farhand/client"
 	"farhand/internal/natstest"
@@ -122,6 +126,91 @@ func TestClusterEvents(t *testing.T) {
 	}
 	if online != 1 {
 		t.Errorf("%d instances count the machine", online)
+	}
+}
+
+// everywhere makes a connection of its own for each request, so that each comes to
+// another relay.
+type everywhere string
+
+func (token everywhere) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("Authorization", "Bearer "+string(token))
+	r.Close = true
+	return http.DefaultTransport.RoundTrip(r)
+}
+
+// An agent whose every request comes to another relay notices nothing of it, also
+// when the one that has its session dies.
+func TestClusterAgent(t *testing.T) {
+	t.Parallel()
+	c := newRelayCluster(t, 3)
+	b := c.bench
+	b.claim("files,shell,hardware_gpio")
+	_, tokens := b.agentToken("agent", url.Values{"cap": {"files", "shell"}})
+	token := tokens["access_token"].(string)
+	a := connect(t, &sdk.StreamableClientTransport{Endpoint: b.url + "/mcp", HTTPClient: &http.Client{Transport: everywhere(token)}, MaxRetries: 5})
+	if !slices.Contains(a.names, "run_command") || slices.Contains(a.names, "gpio_read") {
+		t.Errorf("tools are %v", a.names)
+	}
+	for i := range 9 {
+		a.call("write_file", fmt.Sprintf(`{"path": "note", "content": "%d"}`, i))
+		if out, _ := a.call("read_file", `{"path": "note"}`); out["content"] != fmt.Sprint(i) {
+			t.Errorf("read %v", out)
+		}
+	}
+	out, _ := a.call("terminal_open", `{"argv": ["sh", "-i"], "until": "\\$ $"}`)
+	terminal := out["terminal"].(string)
+	typed := func(text, until string) string {
+		t.Helper()
+		out, _ := a.call("terminal_write", fmt.Sprintf(`{"terminal": %q, "text": %q, "until": %q}`, terminal, text, until))
+		return fmt.Sprint(out["output"])
+	}
+	if got := typed("echo o''ne\n", "one"); !strings.Contains(got, "one") {
+		t.Errorf("the terminal says %q", got)
+	}
+	// Cancelling comes another way than what it cancels, and reaches the machine.
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		_, err := a.session.CallTool(ctx, &sdk.CallToolParams{Name: "run_command", Arguments: map[string]any{"argv": []string{"sh", "-c", "echo $$ > pid; exec sleep 300"}}})
+		ended <- err
+	}()
+	var pid string
+	eventually(t, "the command", func() error {
+		text, err := os.ReadFile(filepath.Join(b.root(), "pid"))
+		if pid = strings.TrimSpace(string(text)); pid == "" {
+			return fmt.Errorf("not there yet: %v", err)
+		}
+		return nil
+	})
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled, it ends with %v", err)
+	}
+	gone(t, pid)
+
+	// Each relay dies once, and so does the one that has the session.
+	for i := range c.relays {
+		c.relays[i].kill()
+		eventually(t, "a call after a relay was killed", func() error {
+			got, err := a.session.CallTool(t.Context(), &sdk.CallToolParams{Name: "file_info", Arguments: map[string]any{"path": "note"}})
+			if err != nil {
+				return err
+			}
+			if got.IsError {
+				return fmt.Errorf("%+v", got.Content[0])
+			}
+			return nil
+		})
+		if got := typed("echo aft''er\n", "after"); !strings.Contains(got, "after") {
+			t.Errorf("after relay %d was killed the terminal says %q", i, got)
+		}
+		c.start(i)
+		c.relays[i].await(0, `relay serves`)
+	}
+	if status, _ := b.status(http.MethodPost, "/mcp", token, http.Header{"Mcp-Session-Id": {"nonsense"}}); status != http.StatusNotFound {
+		t.Errorf("a session that never was: %d", status)
 	}
 }
 

@@ -34,16 +34,23 @@ const (
 type HTTPConfig struct {
 	// Connect makes a client for a token. The HTTP closes it.
 	Connect func(token string) (*client.Client, error)
-	Log     *slog.Logger // nil: nothing is logged
+	// Instance is what the ids of sessions begin with where there are several HTTPs
+	// for the same agents, and tells them apart: letters and digits. A session of
+	// another that comes here, because that one is gone, goes on here: under its id,
+	// with what the token may do, and with the terminals and devices that it holds,
+	// which are the token's and not the session's. Empty: there is one alone.
+	Instance string
+	Log      *slog.Logger // nil: nothing is logged
 }
 
 // HTTP serves agents by the protocol's streamable HTTP transport, each token apart:
 // its own client, its own tools, its own sessions, which answer to no other token.
 // Who may ask is not its business: see ServeAgent. Close it when done.
 type HTTP struct {
-	connect func(string) (*client.Client, error)
-	log     *slog.Logger
-	handler http.Handler
+	connect  func(string) (*client.Client, error)
+	instance string
+	log      *slog.Logger
+	handler  http.Handler
 
 	stop context.CancelFunc
 	done sync.WaitGroup
@@ -60,6 +67,9 @@ type seat struct {
 	client *client.Client
 	err    error
 	used   time.Time // under HTTP.mu
+
+	mu      sync.Mutex
+	adopted map[string]*adopted // by id
 }
 
 // NewHTTP makes an HTTP.
@@ -69,7 +79,7 @@ func NewHTTP(cfg HTTPConfig) *HTTP {
 		log = slog.New(slog.DiscardHandler)
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	h := &HTTP{connect: cfg.Connect, log: log, stop: stop, holders: make(map[string]*seat)}
+	h := &HTTP{connect: cfg.Connect, instance: cfg.Instance, log: log, stop: stop, holders: make(map[string]*seat)}
 	streamable := mcp.NewStreamableHTTPHandler(func(r *http.Request) *mcp.Server {
 		return seatOf(r.Context()).seat.server.mcp
 	}, &mcp.StreamableHTTPOptions{
@@ -111,7 +121,9 @@ func (h *HTTP) ServeAgent(w http.ResponseWriter, r *http.Request, holder, token 
 		http.Error(w, "not now: "+string(wire.CodeOf(err)), http.StatusServiceUnavailable)
 		return
 	}
-	if r.Method == http.MethodPost && r.Header.Get("Mcp-Session-Id") == "" && at.sessions() >= maxHolderSessions {
+	id := r.Header.Get(sessionHeader)
+	strange := h.elsewhere(id)
+	if (r.Method == http.MethodPost && id == "" || strange && !at.has(id)) && at.sessions() >= maxHolderSessions {
 		w.Header().Set("Retry-After", "60")
 		http.Error(w, "too many sessions: end one (DELETE), or wait until one has been idle for long enough", http.StatusTooManyRequests)
 		return
@@ -120,6 +132,10 @@ func (h *HTTP) ServeAgent(w http.ResponseWriter, r *http.Request, holder, token 
 	control := http.NewResponseController(w)
 	_ = control.SetWriteDeadline(time.Time{}) // where it isn't supported there is none to begin with
 	_ = control.SetReadDeadline(time.Time{})
+	if strange {
+		at.goOn(w, r, id)
+		return
+	}
 	h.handler.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), seatKey{}, seated{holder, at})))
 }
 
@@ -163,7 +179,7 @@ func (at *seat) open(ctx context.Context, h *HTTP, token string) {
 	c, err := h.connect(token)
 	if err == nil {
 		at.client = c
-		at.server, err = New(ctx, Config{Client: c, Log: h.log})
+		at.server, err = New(ctx, Config{Client: c, Log: h.log, Instance: h.instance})
 	}
 	if err != nil && c != nil {
 		err = errors.Join(err, c.Close())
@@ -196,10 +212,30 @@ func (h *HTTP) tend(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
+		for _, at := range h.ready() {
+			at.endIdle()
+		}
 		for _, at := range h.take(func(at *seat) bool { return at.sessions() == 0 && time.Since(at.used) > holderIdle }) {
 			at.close()
 		}
 	}
+}
+
+// ready are the seats that answer.
+func (h *HTTP) ready() []*seat {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var out []*seat
+	for _, at := range h.holders {
+		select {
+		case <-at.ready:
+			if at.err == nil {
+				out = append(out, at)
+			}
+		default:
+		}
+	}
+	return out
 }
 
 // take removes the seats that are ready and that fit.

@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -28,6 +29,9 @@ type Config struct {
 	// Look is how often the Server looks whether something else was granted; 0 is
 	// 15 s. A refusal has it look at once.
 	Look time.Duration
+	// Instance, if set, is what the ids of HTTP sessions begin with, before a dot:
+	// it says where a session is.
+	Instance string
 	// Heartbeat is how often a call that goes on says so to a client that asked
 	// for progress; 0 is 5 s.
 	Heartbeat time.Duration
@@ -85,6 +89,7 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 			Resources: &mcp.ResourceCapabilities{ListChanged: true},
 		},
 		CompletionHandler: s.complete,
+		GetSessionID:      sessionIDs(cfg.Instance),
 	})
 	s.addTemplates()
 	if err := s.refresh(ctx); err != nil {
@@ -98,6 +103,14 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	s.stop = stop
 	s.done.Go(func() { s.watch(watching, every) })
 	return s, nil
+}
+
+// sessionIDs makes ids of sessions that say at which instance they are.
+func sessionIDs(instance string) func() string {
+	if instance == "" {
+		return rand.Text
+	}
+	return func() string { return instance + "." + rand.Text() }
 }
 
 // Run answers one client until it goes away or ctx ends.

@@ -66,7 +66,9 @@ type Config struct {
 	Passphrases    oauth.Argon2 // zero: the default cost
 	// Agents makes what answers at /mcp; nil: nothing does. inside is a way to the
 	// relay's own API that doesn't leave the process, whatever address is dialled.
-	Agents func(inside Dialer) Agents
+	// instance is with what the ids of its sessions have to begin, before a dot, so
+	// that other instances know where they are; empty on a relay on its own.
+	Agents func(inside Dialer, instance string) Agents
 	// Limits bound how fast each login and token may ask. Nil: limit.Default.
 	Limits *limit.Rates
 	// MetricsListen is host:port where GET /metrics is served, by plain HTTP and to
@@ -173,7 +175,11 @@ func New(ctx context.Context, cfg Config) (_ *Relay, err error) {
 	}
 	if cfg.Agents != nil {
 		r.inside = newInside()
-		r.agents = cfg.Agents(r.inside.dial)
+		instance := ""
+		if r.node != nil {
+			instance = r.node.ID()
+		}
+		r.agents = cfg.Agents(r.inside.dial, instance)
 	}
 	setup, needed, err := r.auth.FirstSetup(ctx)
 	if err != nil {
@@ -237,10 +243,12 @@ func (r *Relay) Run(ctx context.Context) error {
 	r.router.Register(mux)
 	r.registerRoot(mux)
 	api := mux
+	running, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
 	if r.agents != nil {
 		mux = http.NewServeMux()
 		mux.Handle("/", api)
-		mux.Handle("/mcp", r.agentEndpoint())
+		mux.Handle("/mcp", r.agentEndpoint(running, false))
 	}
 	public := r.server(fromProxies(r.cfg.TrustedProxies, mux))
 	listener := r.listener
@@ -250,8 +258,6 @@ func (r *Relay) Run(ctx context.Context) error {
 	admin := r.server(adminHandler(r.auth))
 	numbers := r.server(nil)
 
-	running, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
 	ended := make(chan error, 6)
 	serve := func(s *http.Server, l net.Listener) {
 		err := s.Serve(l)
@@ -280,6 +286,9 @@ func (r *Relay) Run(ctx context.Context) error {
 	if r.node != nil {
 		mux := http.NewServeMux()
 		r.router.RegisterInstance(mux)
+		if r.agents != nil {
+			mux.Handle("/mcp", r.agentEndpoint(running, true))
+		}
 		instance.Handler = route.FromInstance(mux)
 		go serve(instance, r.node.Listener())
 	} else {

@@ -503,3 +503,31 @@ func TestInitNames(t *testing.T) {
 		t.Errorf("no name: %v", err)
 	}
 }
+
+// All instances choose the same heir of a session, and only those whose own is gone
+// get another.
+func TestHeir(t *testing.T) {
+	all := []string{"a", "b", "c", "d"}
+	moved, had := 0, make(map[string]int)
+	for n := range 1000 {
+		session := fmt.Sprint("gone.", n)
+		h := heir(session, all)
+		if other := heir(session, []string{"d", "b", "a", "c"}); other != h {
+			t.Fatalf("%s or %s", h, other)
+		}
+		had[h]++
+		less := heir(session, []string{"a", "b", "d"})
+		if h != "c" && less != h {
+			t.Fatalf("%s goes from %s to %s though that is still there", session, h, less)
+		}
+		if less != h {
+			moved++
+		}
+	}
+	if moved != had["c"] || len(had) != 4 || min(had["a"], had["b"], had["c"], had["d"]) < 100 {
+		t.Errorf("%v, %d moved", had, moved)
+	}
+	if h := heir("x", nil); h != "" {
+		t.Errorf("of nobody %q", h)
+	}
+}

@@ -12,11 +12,11 @@ import (
 // serveAgents has the MCP server answer agents. It reaches the relay as any
 // operator does, with a token and what that allows; only the way there stays
 // inside the process.
-func serveAgents(inside relay.Dialer, log *slog.Logger) relay.Agents {
+func serveAgents(inside relay.Dialer, instance string, log *slog.Logger) relay.Agents {
 	return mcp.NewHTTP(mcp.HTTPConfig{
 		Connect: func(token string) (*client.Client, error) {
 			return client.New(client.Config{URL: "http://localhost", Token: token, Agent: "farhand-relay/" + version.String(), Dial: inside})
 		},
-		Log: log,
+		Instance: instance, Log: log,
 	})
 }

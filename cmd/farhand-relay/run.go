@@ -48,7 +48,7 @@ how to run three.`,
 			}
 			cfg.DataDir, cfg.Log = a.dataDir, a.logger(level)
 			if agents {
-				cfg.Agents = func(inside relay.Dialer) relay.Agents { return serveAgents(inside, cfg.Log) }
+				cfg.Agents = func(inside relay.Dialer, instance string) relay.Agents { return serveAgents(inside, instance, cfg.Log) }
 			}
 			r, err := relay.New(cmd.Context(), cfg)
 			if err != nil {

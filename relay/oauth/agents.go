@@ -152,7 +152,7 @@ func (s *Server) agentOf(ctx context.Context, bearer string) (agent, error) {
 
 // Agent introspects a token that is for the MCP endpoint. Beside whom it stands for
 // it gives the token that the relay's own API takes for them: it is good in this
-// process alone, never leaves it, and lasts as long as what the owner allowed, while
+// process alone, or in those that share the store, never leaves them, and lasts as long as what the owner allowed, while
 // access tokens come and go. access.ErrUnauthorized.
 func (s *Server) Agent(ctx context.Context, bearer string) (who access.Operator, inner string, err error) {
 	a, err := s.agentOf(ctx, bearer)

@@ -58,7 +58,7 @@ type Server struct {
 	secure     bool
 	clients    map[string]bool
 	key        []byte // the relay's own secret
-	inner      []byte // of this process alone
+	inner      []byte // of this process, or of all that share the store
 	log        *slog.Logger
 	limits     *limit.Limits
 	recorder   func(Event) error
@@ -129,6 +129,9 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	}
 	if s.key, err = ownKey(ctx, cfg.Store); err != nil {
 		return nil, err
+	}
+	if cfg.Shared { // an agent at one instance reaches machines at another
+		s.inner = keyed(s.key, "inner of all instances")
 	}
 	wctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	changes, err := cfg.Store.Watch(wctx, store.Prefix("o"))

@@ -36,7 +36,7 @@ const (
 	prefixPage    = "fh_pg_" // a browser's login
 	prefixSetup   = "fh_su_" // a setup token
 	prefixClient  = "fh_cl_" // a registered client's id, which is no secret
-	prefixInner   = "fh_in_" // an agent's, within this process alone
+	prefixInner   = "fh_in_" // an agent's, within the relay alone
 )
 
 // secretHash is how a secret is kept: lower-case hex SHA-256 of its text.

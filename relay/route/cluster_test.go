@@ -505,7 +505,6 @@ func TestClusterEvents(t *testing.T) {
 	r.b = all[0]
 	r.connect()
 	f.want(events.MachineOnline)
-	f.want(events.DeviceRemoved)
 	f.want(events.DeviceAdded)
 
 	// The instance that has it dies: nobody there says so any more, the others do.

@@ -77,6 +77,10 @@ func newTransport(node *cluster.Node) *http.Transport {
 	}
 }
 
+// Transport carries HTTP to other instances, whose ids are the hosts. There are
+// some only where the Config has a Cluster.
+func (s *Server) Transport() http.RoundTripper { return s.transport }
+
 // passOn proxies a request to another instance; a socket too, until it ends or
 // this instance does.
 func (s *Server) passOn(w http.ResponseWriter, r *http.Request, instance string) {

@@ -134,11 +134,8 @@ func (m *machine) watchDevices(d *device) {
 		s.log.Warn("devices not watched", append(d.describe(), "error", err)...)
 		return
 	}
-	m.mu.Lock()
-	earlier := m.stream
-	m.stream = list.Stream
-	m.mu.Unlock()
 	m.devicesSince(before, list.Devices, list.Truncated)
+	earlier := d.goOn(list.Stream)
 	if earlier != "" { // on a connection before; the device keeps it for a while
 		_, _ = m.call(s.ctx, wire.TStreamClose, wire.StreamClose{Stream: earlier}, s.timing.control)
 	}
@@ -149,12 +146,52 @@ func (d *device) credit(stream string, bytes int) {
 	_ = d.sock.send(encode(wire.Message{Type: wire.TStreamCredit, ID: uuid.NewString(), Payload: wire.StreamCredit{Stream: stream, Bytes: bytes}}))
 }
 
-// hotplug publishes what changed among the devices of a machine.
+// maxEarly bounds what waits for a list to be dealt with, in frames. That takes a
+// moment, in which a device sends one or two.
+const maxEarly = 32
+
+// goOn takes what comes on the stream from now on, once it has taken what came
+// already, and gives the stream that was there before.
+func (d *device) goOn(stream string) (earlier string) {
+	m := d.machine
+	for {
+		m.mu.Lock()
+		early := m.early
+		m.early = nil
+		if len(early) == 0 {
+			earlier, m.stream = m.stream, stream
+			m.mu.Unlock()
+			return earlier
+		}
+		m.mu.Unlock()
+		for _, data := range early {
+			if data.Stream == stream {
+				d.changed(data)
+			}
+		}
+	}
+}
+
+// hotplug takes a frame of the stream.
 func (d *device) hotplug(payload []byte) {
 	var data wire.StreamData
 	if wire.Decode(payload, &data) != nil {
 		return
 	}
+	m := d.machine
+	m.mu.Lock()
+	waits := m.stream != data.Stream
+	if waits && len(m.early) < maxEarly {
+		m.early = append(m.early, data)
+	}
+	m.mu.Unlock()
+	if !waits {
+		d.changed(data)
+	}
+}
+
+// changed publishes what changed among the devices of a machine.
+func (d *device) changed(data wire.StreamData) {
 	n := 0
 	for _, raw := range data.Records {
 		n += len(raw)

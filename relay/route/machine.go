@@ -38,6 +38,7 @@ type machine struct {
 	reported wire.Anchor  // the newest that the device reported
 	storing  bool
 	stream   string                         // of its devices, while they are watched
+	early    []wire.StreamData              // of it, what came before the list that it goes on from was dealt with
 	devices  map[string]wire.HardwareDevice // as that told; nil unless they are watched
 	hello    *wire.Hello                    // the newest that is not stored yet
 	saving   bool

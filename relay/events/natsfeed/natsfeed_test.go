@@ -107,7 +107,7 @@ func say(f *Feed, owner, subject string) {
 // reader may go from one to another with every event.
 func TestOneOrder(t *testing.T) {
 	_, all := three(t)
-	const each = 100
+	const each = 30
 	var publishing sync.WaitGroup
 	for i, f := range all {
 		publishing.Go(func() {
