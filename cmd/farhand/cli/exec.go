@@ -82,6 +82,8 @@ func (a *app) runExec(cmd *cobra.Command, args []string, f execFlags) error {
 		return usage("--all and --group say which machines: none stands before --")
 	case len(args) == dash:
 		return usage("there is no command after --")
+	case a.json && f.stdin:
+		return usage("--stdin is for a command whose output comes as it is written: not with --json")
 	}
 	request, err := f.request(args[dash:])
 	if err != nil {
