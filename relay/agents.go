@@ -2,10 +2,11 @@ package relay
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"io"
 	"log/slog"
 	"net"
@@ -105,9 +106,8 @@ const maxSessionID = 128
 func heir(session string, instances []string) string {
 	best, most := "", uint64(0)
 	for _, id := range instances {
-		h := fnv.New64a()
-		io.WriteString(h, id+"/"+session) // never fails
-		if n := h.Sum64(); best == "" || n > most {
+		sum := sha256.Sum256([]byte(id + "/" + session))
+		if n := binary.BigEndian.Uint64(sum[:]); best == "" || n > most {
 			best, most = id, n
 		}
 	}
