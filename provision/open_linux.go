@@ -109,6 +109,17 @@ func (s *System) run(ctx context.Context, name string, args ...string) error {
 	return nil
 }
 
+func (s *System) freeSpace(path string) (int64, error) {
+	if s.Free != nil {
+		return s.Free(path)
+	}
+	var st unix.Statfs_t
+	if err := unix.Statfs(path, &st); err != nil {
+		return 0, err
+	}
+	return int64(st.Bavail) * st.Bsize, nil
+}
+
 type kernelClock struct{}
 
 func (kernelClock) Now() time.Time { return time.Now() }

@@ -32,6 +32,8 @@ type Server struct {
 	end      context.CancelFunc //
 	work     sync.WaitGroup
 
+	ollama sync.Mutex // held while the local model's server changes
+
 	card  sync.Mutex // held while the card is written, over mu
 	shown string     // the code that the card's files have; empty: not known
 }
@@ -67,6 +69,9 @@ func NewServer(s *System, radio rescue.Radio) (*Server, error) {
 		Wifi: srv.wifi, Apply: srv.apply, Join: srv.join,
 	})
 	srv.front.SetProblems(srv.problems())
+	if err := srv.tidyOllama(); err != nil {
+		s.Log.Error("what an installation of the local model's server left", "error", err)
+	}
 	if srv.store.Before != nil { // it started with networks that still wait for the relay
 		srv.try(0)
 	}

@@ -38,6 +38,8 @@ type System struct {
 	Chown func(path string, uid, gid int) error
 	// Run runs a program of the image to its end; nil: really.
 	Run func(ctx context.Context, name string, args ...string) error
+	// Free is how much room there is where a path lies, bytes; nil: statfs(2).
+	Free func(path string) (int64, error)
 	// SetHostname is sethostname(2).
 	SetHostname func(name string) error
 	// Clock is the system's.

@@ -9,7 +9,6 @@ package payload
 
 import (
 	"archive/tar"
-	"compress/gzip"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -22,34 +21,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/klauspost/compress/zstd"
 	"golang.org/x/sys/unix"
 
 	"farhand/image/spec"
+	"farhand/internal/ollamapack"
 )
-
-const (
-	// most bounds what an archive unpacks to, bytes: one with all of its libraries
-	// for graphics cards has about 5 GB.
-	most = 8 << 30
-	// mostFiles bounds how many files it has.
-	mostFiles = 10_000
-)
-
-// left says which libraries are left out: those for graphics cards that no such
-// machine has, which make up most of an archive.
-func left(name string) bool {
-	dir, ok := strings.CutPrefix(name, "lib/ollama/")
-	if !ok {
-		return false
-	}
-	for _, kind := range []string{"cuda", "rocm", "mlx", "vulkan"} {
-		if strings.HasPrefix(dir, kind) {
-			return true
-		}
-	}
-	return false
-}
 
 // Ollama unpacks an archive, whose checksum is looked at first, below tree: a
 // data partition's. It gives every file the same time.
@@ -73,7 +49,7 @@ func Ollama(ctx context.Context, o spec.Ollama, tree string, epoch time.Time) er
 	if err := unpack(ctx, f, to); err != nil {
 		return fmt.Errorf("%s: %w", o.Tarball, err)
 	}
-	if info, err := os.Stat(filepath.Join(to, "bin/ollama")); err != nil || info.Mode().Perm()&0o111 == 0 {
+	if info, err := os.Stat(filepath.Join(to, ollamapack.Program)); err != nil || info.Mode().Perm()&0o111 == 0 {
 		return fmt.Errorf("%s: it has no program bin/ollama: is it Ollama's archive for Linux?", o.Tarball)
 	}
 	if err := os.Symlink("versions/"+id, filepath.Join(tree, "ollama/current")); err != nil {
@@ -106,32 +82,9 @@ func (r reader) Read(b []byte) (int, error) {
 	return r.r.Read(b)
 }
 
-// open reads an archive, which its maker compresses by gzip or, of late, by
-// Zstandard.
-func open(f io.ReadSeeker) (io.ReadCloser, error) {
-	var magic [4]byte
-	if _, err := io.ReadFull(f, magic[:]); err != nil {
-		return nil, err
-	}
-	if _, err := f.Seek(0, io.SeekStart); err != nil {
-		return nil, err
-	}
-	switch {
-	case magic[0] == 0x1f && magic[1] == 0x8b:
-		return gzip.NewReader(f)
-	case magic == [4]byte{0x28, 0xb5, 0x2f, 0xfd}:
-		z, err := zstd.NewReader(f, zstd.WithDecoderMaxMemory(256<<20))
-		if err != nil {
-			return nil, err
-		}
-		return z.IOReadCloser(), nil
-	}
-	return nil, errors.New("it is no .tgz and no .tar.zst")
-}
-
 // unpack makes an archive's files below a folder, which nothing of it leaves.
-func unpack(ctx context.Context, f io.ReadSeeker, to string) error {
-	z, err := open(f)
+func unpack(ctx context.Context, f io.Reader, to string) error {
+	z, err := ollamapack.Open(f)
 	if err != nil {
 		return err
 	}
@@ -151,10 +104,10 @@ func unpack(ctx context.Context, f io.ReadSeeker, to string) error {
 			return err
 		}
 		name := strings.TrimPrefix(path.Clean("/"+h.Name), "/")
-		if name == "" || left(name) {
+		if name == "" || ollamapack.Left(name) {
 			continue
 		}
-		if size += h.Size; size > most || n > mostFiles {
+		if size += h.Size; size > ollamapack.MaxUnpacked || n > ollamapack.MaxFiles {
 			return errors.New("it is larger than any archive of Ollama's")
 		}
 		if err := place(root, archive, h, name); err != nil {

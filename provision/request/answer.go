@@ -3,21 +3,25 @@ package request
 import (
 	"context"
 	"errors"
+	"os"
 
 	"farhand/wire"
 )
 
 // Answer does what one line asks for and returns the line of the answer, both
 // without line end.
-func Answer(ctx context.Context, h Handler, line []byte) []byte {
-	b, err := encode(answerTo(ctx, h, line))
+func Answer(ctx context.Context, h Handler, line []byte) []byte { return answerWith(ctx, h, line, nil) }
+
+// answerWith is Answer for a line with which a file may have come.
+func answerWith(ctx context.Context, h Handler, line []byte, file *os.File) []byte {
+	b, err := encode(answerTo(ctx, h, line, file))
 	if err != nil {
 		b, _ = encode(failure(err)) // two short texts
 	}
 	return b
 }
 
-func answerTo(ctx context.Context, h Handler, line []byte) answer {
+func answerTo(ctx context.Context, h Handler, line []byte, file *os.File) answer {
 	var c call
 	if err := decode(line, &c); err != nil {
 		return failure(errorf(Malformed, "not a request: %v", err))
@@ -61,6 +65,20 @@ func answerTo(ctx context.Context, h Handler, line []byte) answer {
 		return a.withSettings(s)
 	case keepNetworks:
 		return with(ctx, c, h.KeepNetworks, nil)
+	case installOllama, removeOllama:
+		keeper, ok := h.(OllamaKeeper)
+		if !ok {
+			return failure(errorf(Unavailable, "the local model's server isn't kept here"))
+		}
+		if c.Request == removeOllama {
+			return with(ctx, c, keeper.RemoveOllama, nil)
+		}
+		return with(ctx, c, func(ctx context.Context, r InstallOllama) error {
+			if file == nil {
+				return errorf(Malformed, "no archive came with it")
+			}
+			return keeper.InstallOllama(ctx, r, file)
+		}, InstallOllama.check)
 	}
 	return failure(errorf(Unknown, "no such request"))
 }

@@ -52,6 +52,13 @@ func checkChange(c wire.SettingsChange) error {
 	return nil
 }
 
+func (r InstallOllama) check() error {
+	if len(r.SHA256) != 64 || strings.Trim(r.SHA256, "0123456789abcdef") != "" {
+		return errorf(Malformed, "sha256 isn't 64 lower-case hex digits")
+	}
+	return nil
+}
+
 func bounded(texts ...string) error { return within(MaxText, texts...) }
 
 func within(most int, texts ...string) error {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"net"
+	"os"
 	"syscall"
 	"time"
 
@@ -82,6 +83,19 @@ func (c Client) KeepNetworks(ctx context.Context, r Reached) error {
 	return c.order(ctx, keepNetworks, r)
 }
 
+// InstallOllama has the local model's server be what an archive holds, and waits
+// until it runs: minutes, so Timeout has to be as long. The archive is read from
+// where it stands, through the same open file. Ending ctx gives it up.
+func (c Client) InstallOllama(ctx context.Context, r InstallOllama, archive *os.File) error {
+	_, err := c.with(ctx, installOllama, r, archive)
+	return err
+}
+
+// RemoveOllama ends the local model's server and takes it away.
+func (c Client) RemoveOllama(ctx context.Context, r RemoveOllama) error {
+	return c.order(ctx, removeOllama, r)
+}
+
 func (c Client) settings(ctx context.Context, name string, args any) (wire.Settings, error) {
 	a, err := c.do(ctx, name, args)
 	if err == nil && a.Settings == nil {
@@ -100,13 +114,18 @@ func (c Client) order(ctx context.Context, name string, args any) error {
 }
 
 func (c Client) do(ctx context.Context, name string, args any) (answer, error) {
+	return c.with(ctx, name, args, nil)
+}
+
+// with is do with an open file to be passed.
+func (c Client) with(ctx context.Context, name string, args any, file *os.File) (answer, error) {
 	timeout := c.Timeout
 	if timeout == 0 {
 		timeout = defaultTimeout
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	a, err := c.exchange(ctx, name, args)
+	a, err := c.exchange(ctx, name, args, file)
 	if err != nil {
 		if ctx.Err() != nil {
 			err = errors.Join(context.Cause(ctx), err)
@@ -116,7 +135,7 @@ func (c Client) do(ctx context.Context, name string, args any) (answer, error) {
 	return a, nil
 }
 
-func (c Client) exchange(ctx context.Context, name string, args any) (answer, error) {
+func (c Client) exchange(ctx context.Context, name string, args any, file *os.File) (answer, error) {
 	var a answer
 	conn, err := new(net.Dialer).DialContext(ctx, "unix", c.Path)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) {
@@ -135,7 +154,11 @@ func (c Client) exchange(ctx context.Context, name string, args any) (answer, er
 			return a, err
 		}
 	}
-	if err := writeLine(conn, line); err != nil {
+	out := io.Writer(conn)
+	if file != nil {
+		out = passing{conn, file}
+	}
+	if err := writeLine(out, line); err != nil {
 		return a, err
 	}
 	b, err := readLine(newLines(conn))

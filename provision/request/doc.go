@@ -7,5 +7,6 @@
 // and so is its answer: {"ok": true, "facts": {...}} (facts only where asked
 // for) or {"code": CODE, "message": TEXT}. A line has at most MaxLine bytes. A
 // connection may carry several requests, each answered before the next is read.
+// One request is about a file: its descriptor is passed with the line's first byte.
 // Unknown names and unknown fields are refused: both ends are one program.
 package request

@@ -24,6 +24,9 @@ const (
 	settings       = "settings"
 	changeSettings = "change_settings"
 	keepNetworks   = "keep_networks"
+
+	installOllama = "install_ollama"
+	removeOllama  = "remove_ollama"
 )
 
 // call is a request's line.

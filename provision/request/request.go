@@ -102,6 +102,22 @@ type WifiFacts struct {
 	Country string `json:"country,omitempty"`
 }
 
+// InstallOllama has the local model's server be what an archive holds. The open
+// archive comes with the request as a descriptor: a tar of the plainest kind
+// (internal/ustar), compressed by gzip.
+type InstallOllama struct {
+	SHA256 string `json:"sha256"` // of the archive, lower-case hex
+}
+
+// OllamaIDLen is how many digits of an archive's SHA-256 make the name of the
+// version that it holds.
+const OllamaIDLen = 12
+
+// RemoveOllama takes the local model's server away.
+type RemoveOllama struct {
+	Models bool `json:"models"` // and all that it was given, too
+}
+
 // States of the radio.
 const (
 	WifiNone      = "none"                 // the board has no radio
@@ -155,7 +171,8 @@ const (
 	Unknown     Code = "unknown"     // no such request
 	NotAllowed  Code = "not_allowed" // the caller is neither the daemon nor root
 	Refused     Code = "refused"     // understood, and not done by policy
-	Unavailable Code = "unavailable" // this machine has no such thing
+	Unavailable Code = "unavailable" // this machine has no such thing, or not now
+	NoRoom      Code = "no_room"     // the disk is too full
 	Failed      Code = "failed"      // tried, and it didn't work
 )
 

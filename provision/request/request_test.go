@@ -1,10 +1,13 @@
 package request
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"net"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -13,6 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"farhand/internal/leak"
 	"farhand/wire"
 )
 
@@ -25,12 +29,16 @@ type recorder struct {
 
 	settings wire.Settings
 	block    chan struct{} // not nil: a call waits for it or for its context
+	began    chan struct{} // not nil: gets one before that
 }
 
 func (r *recorder) got(ctx context.Context, what any) error {
 	r.mu.Lock()
 	r.calls = append(r.calls, what)
 	r.mu.Unlock()
+	if r.began != nil {
+		r.began <- struct{}{}
+	}
 	if r.block != nil {
 		select {
 		case <-r.block:
@@ -54,6 +62,14 @@ func (r *recorder) Settings(ctx context.Context) (wire.Settings, error) {
 func (r *recorder) ChangeSettings(ctx context.Context, c wire.SettingsChange) (wire.Settings, error) {
 	return r.settings, r.got(ctx, c)
 }
+func (r *recorder) RemoveOllama(ctx context.Context, o RemoveOllama) error { return r.got(ctx, o) }
+
+// InstallOllama notes what the archive holds, too.
+func (r *recorder) InstallOllama(ctx context.Context, o InstallOllama, archive *os.File) error {
+	b, err := io.ReadAll(archive)
+	return errors.Join(err, r.got(ctx, []any{o, string(b)}))
+}
+
 func (r *recorder) KeepNetworks(ctx context.Context, k Reached) error { return r.got(ctx, k) }
 
 // start serves h on a socket of its own.
@@ -116,7 +132,10 @@ func TestEveryRequest(t *testing.T) {
 	if err := c.KeepNetworks(ctx, Reached{Began: 7}); err != nil {
 		t.Error(err)
 	}
-	want := []any{pairing, status, paired, Offline{Since: when, KnownNetwork: true}, online, ClockHint{Unix: 7}, facts, settings, change, Reached{Began: 7}}
+	if err := c.RemoveOllama(ctx, RemoveOllama{Models: true}); err != nil {
+		t.Error(err)
+	}
+	want := []any{pairing, status, paired, Offline{Since: when, KnownNetwork: true}, online, ClockHint{Unix: 7}, facts, settings, change, Reached{Began: 7}, RemoveOllama{Models: true}}
 	if d := cmp.Diff(want, r.calls); d != "" {
 		t.Errorf("calls (-want +got):\n%s", d)
 	}
@@ -288,4 +307,98 @@ func FuzzAnswer(f *testing.F) {
 			t.Fatalf("%s after %d calls", b, len(r.calls))
 		}
 	})
+}
+
+// archive is an open file with this content.
+func archive(t *testing.T, content string) *os.File {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "archive")
+	if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+// An archive comes as a descriptor, whose place both ends share.
+func TestArchiveIsPassed(t *testing.T) {
+	leak.Check(t)
+	r := &recorder{}
+	c := start(t, r, time.Minute)
+	f := archive(t, "skipped, and the archive")
+	if _, err := f.Seek(int64(len("skipped, ")), io.SeekStart); err != nil {
+		t.Fatal(err)
+	}
+	asked := InstallOllama{SHA256: strings.Repeat("0a", 32)}
+	if err := c.InstallOllama(t.Context(), asked, f); err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff([]any{[]any{asked, "and the archive"}}, r.calls); d != "" {
+		t.Errorf("calls (-want +got):\n%s", d)
+	}
+	if at, err := f.Seek(0, io.SeekCurrent); err != nil || at != int64(len("skipped, and the archive")) {
+		t.Errorf("it was read up to %d, %v", at, err)
+	}
+	for name, err := range map[string]error{
+		"a hash that is none": c.InstallOllama(t.Context(), InstallOllama{SHA256: strings.Repeat("0A", 32)}, f),
+		"no archive":          c.order(t.Context(), installOllama, asked),
+	} {
+		if !errors.Is(err, Malformed) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	// With another request it is closed, and does no harm.
+	if _, err := c.with(t.Context(), online, nil, f); err != nil {
+		t.Error(err)
+	}
+}
+
+// Who hangs up gives it up; who goes on talking doesn't.
+func TestArchiveIsGivenUp(t *testing.T) {
+	leak.Check(t)
+	r := &recorder{block: make(chan struct{}), began: make(chan struct{}, 3)}
+	c := start(t, r, time.Minute)
+	ctx, cancel := context.WithCancel(t.Context())
+	f := archive(t, "x")
+	gone := make(chan error, 1)
+	go func() { gone <- c.InstallOllama(ctx, InstallOllama{SHA256: strings.Repeat("0a", 32)}, f) }()
+	<-r.began
+	cancel()
+	if err := <-gone; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	// leak.Check sees to it that the handler was told
+
+	conn, err := net.Dial("unix", c.Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	line := `{"request":"install_ollama","args":{"sha256":"` + strings.Repeat("0a", 32) + `"}}` + "\n"
+	if _, err := (passing{conn, f}).Write([]byte(line)); err != nil {
+		t.Fatal(err)
+	}
+	<-r.began
+	if _, err := io.WriteString(conn, `{"request":"online"}`+"\n"); err != nil {
+		t.Fatal(err)
+	}
+	close(r.block)
+	answers := bufio.NewReader(conn)
+	for range 2 {
+		if got, err := answers.ReadString('\n'); err != nil || got != `{"ok":true}`+"\n" {
+			t.Errorf("%q, %v", got, err)
+		}
+	}
+}
+
+// A handler without a model's server says so.
+func TestNoOllama(t *testing.T) {
+	c := start(t, struct{ Handler }{&recorder{}}, time.Minute)
+	if err := c.RemoveOllama(t.Context(), RemoveOllama{}); !errors.Is(err, Unavailable) {
+		t.Error(err)
+	}
 }

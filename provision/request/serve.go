@@ -1,10 +1,13 @@
 package request
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"io"
 	"net"
+	"os"
 	"time"
 
 	"farhand/wire"
@@ -29,6 +32,18 @@ type Handler interface {
 	KeepNetworks(context.Context, Reached) error
 }
 
+// OllamaKeeper is what a Handler may be besides: one that looks after the local
+// model's server.
+type OllamaKeeper interface {
+	// InstallOllama reads the archive from where it stands, so that whoever shares
+	// the descriptor sees how far it is. It ends with ctx before anything is
+	// changed, and not in the middle of it. Refused is an archive that is wrong,
+	// NoRoom one that is too large for the disk, Unavailable that another one is
+	// being installed or that nothing can be kept.
+	InstallOllama(ctx context.Context, r InstallOllama, archive *os.File) error
+	RemoveOllama(context.Context, RemoveOllama) error
+}
+
 // Serve answers the requests of one connection until it ends, nothing came for
 // idle, a line was no request, or ctx ended, and closes it. The error is nil if
 // the other side hung up between two requests or was silent for idle.
@@ -36,7 +51,9 @@ func Serve(ctx context.Context, conn net.Conn, h Handler, idle time.Duration) er
 	defer conn.Close()
 	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
-	lines := newLines(conn)
+	from := &receiver{conn: conn}
+	defer from.close()
+	lines := newLines(from)
 	for {
 		if err := conn.SetDeadline(time.Now().Add(idle)); err != nil {
 			return err
@@ -52,7 +69,7 @@ func Serve(ctx context.Context, conn net.Conn, h Handler, idle time.Duration) er
 		if err != nil {
 			return ended(ctx, err)
 		}
-		a := Answer(ctx, h, line)
+		a := from.answer(ctx, h, bytes.Clone(line), lines)
 		if err := conn.SetDeadline(time.Now().Add(idle)); err != nil { // the work may have taken long
 			return err
 		}
@@ -62,13 +79,43 @@ func Serve(ctx context.Context, conn net.Conn, h Handler, idle time.Duration) er
 	}
 }
 
+// answer does what a line asks for. A request with a file is one that takes long,
+// so it is given up when the other side hangs up.
+func (r *receiver) answer(ctx context.Context, h Handler, line []byte, lines *bufio.Reader) []byte {
+	file := r.take()
+	if file == nil {
+		return Answer(ctx, h, line)
+	}
+	defer file.Close()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	_ = r.conn.SetReadDeadline(time.Time{})
+	watching := make(chan struct{})
+	go func() {
+		defer close(watching)
+		if _, err := lines.Peek(1); err != nil && !isTimeout(err) {
+			cancel(errHungUp)
+		}
+	}()
+	a := answerWith(ctx, h, line, file)
+	_ = r.conn.SetReadDeadline(time.Unix(1, 0))
+	<-watching
+	return a
+}
+
+var errHungUp = errors.New("who asked hung up")
+
+func isTimeout(err error) bool {
+	var timeout net.Error
+	return errors.As(err, &timeout) && timeout.Timeout()
+}
+
 // ended is nil for the ends of a connection that nobody needs to hear of.
 func ended(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	var timeout net.Error
-	if errors.Is(err, io.EOF) || errors.As(err, &timeout) && timeout.Timeout() {
+	if errors.Is(err, io.EOF) || isTimeout(err) {
 		return nil
 	}
 	return err
