@@ -79,8 +79,25 @@ func (s *Session) Embed(ctx context.Context, r wire.LLMEmbed) (wire.LLMEmbedding
 // Error. It goes on over a lost link; closing it gives the pull up, and the next
 // one goes on from there.
 func (s *Session) PullModel(ctx context.Context, model string) (*Stream, error) {
+	return s.progressing(ctx, request{method: method(wire.TLLMPull), payload: wire.LLMPull{Model: model}})
+}
+
+// InstallOllama has the machine's Ollama be what an archive holds that was sent to
+// path before, and whose SHA-256 is sum: a tar of the plain kind (ustar) in gzip.
+// The stream is as that of PullModel. The archive is removed when it is installed.
+func (s *Session) InstallOllama(ctx context.Context, path, sum string) (*Stream, error) {
+	return s.progressing(ctx, request{method: method(wire.TLLMInstall), payload: wire.LLMInstall{Path: path, SHA256: sum}})
+}
+
+// UninstallOllama ends the machine's Ollama and takes it away, and its models with
+// it if models is true.
+func (s *Session) UninstallOllama(ctx context.Context, models bool) error {
+	return s.do(ctx, request{method: method(wire.TLLMUninstall), payload: wire.LLMUninstall{Models: models}, timeout: embedTimeout}, nil)
+}
+
+// progressing opens a stream of wire.LLMProgress.
+func (s *Session) progressing(ctx context.Context, r request) (*Stream, error) {
 	var out wire.LLMPulling
-	r := request{method: method(wire.TLLMPull), payload: wire.LLMPull{Model: model}}
 	return open(ctx, s.client.sock, s.do, s.at, r, &out, func(payload []byte) (string, int64, int) {
 		var answer wire.LLMPulling
 		_ = wire.Decode(payload, &answer) // without a stream: open says so

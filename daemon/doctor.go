@@ -80,7 +80,7 @@ func Doctor(ctx context.Context, o DoctorOptions) []Finding {
 		findings = append(findings, checkMachine(lookAtMachine())...)
 	}
 	findings = append(findings, checkRoots(o.Config)...)
-	findings = append(findings, checkShell(o.Config, answered(running, err)))
+	findings = append(findings, checkShell(o.Config, answered(running, err)), checkModels(ctx, o.Config, answered(running, err)))
 	findings = append(findings, checkPrivacy(ctx, o.Config, answered(running, err))...)
 	if err == nil { // what it has, simulated ones and leases included
 		return append(findings, judgeDevices(running.Devices, o.Config)...)

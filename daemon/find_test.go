@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -16,7 +17,7 @@ func TestFindLocal(t *testing.T) {
 		t.Errorf("without any daemon: %+v", got)
 	}
 	l, err := listenLocal(t.Context(), filepath.Join(service, socketName), localHandlers{
-		status: func() Status { return Status{StateDir: state} }, resume: func() error { return nil }, login: func([]byte) error { return nil },
+		status: func(context.Context) Status { return Status{StateDir: state} }, resume: func() error { return nil }, login: func([]byte) error { return nil },
 	}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)

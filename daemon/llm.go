@@ -47,11 +47,10 @@ func (s *session) complete(ctx context.Context, c *shim.Call, r wire.LocalLLMCom
 }
 
 func (s *session) llmStatus(ctx context.Context, _ *shim.Call, _ wire.Empty) (any, error) {
-	service, err := s.model()
-	if err != nil {
+	if _, err := s.model(); err != nil {
 		return nil, err
 	}
-	return service.Status(ctx)
+	return s.d.modelStatus(ctx)
 }
 
 func (s *session) embed(ctx context.Context, c *shim.Call, r wire.LLMEmbed) (any, error) {
@@ -102,7 +101,9 @@ func (s *session) pull(_ context.Context, c *shim.Call, r wire.LLMPull) (any, er
 		release := s.Hold()
 		s.d.pulls.running.Go(func() {
 			defer release()
-			runPull(service, r.Model, st)
+			streaming(st, func(ctx context.Context) error {
+				return service.Pull(ctx, r.Model, func(p wire.LLMProgress) error { return st.Record(p) })
+			})
 		})
 		answer := wire.LLMPulling{Stream: st.ID()}
 		s.d.begin(c, answer)
@@ -110,7 +111,7 @@ func (s *session) pull(_ context.Context, c *shim.Call, r wire.LLMPull) (any, er
 	})
 }
 
-// pulls are the models that are being fetched. Each ends with its stream.
+// pulls are the models that are being fetched, and servers being installed. Each ends with its stream.
 type pulls struct{ running sync.WaitGroup }
 
 // Close waits for the pulls, whose streams have ended.
@@ -119,7 +120,8 @@ func (p *pulls) Close() error {
 	return nil
 }
 
-func runPull(service *llm.Service, model string, st *stream.Stream) {
+// streaming does what a stream tells about, until it is done or the stream ends.
+func streaming(st *stream.Stream, do func(context.Context) error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var ending sync.WaitGroup
 	defer ending.Wait()
@@ -131,7 +133,7 @@ func runPull(service *llm.Service, model string, st *stream.Stream) {
 		case <-ctx.Done():
 		}
 	})
-	err := service.Pull(ctx, model, func(p wire.LLMProgress) error { return st.Record(p) })
+	err := do(ctx)
 	if err == nil {
 		st.End(reasonDone, nil)
 		return

@@ -39,7 +39,7 @@ func SocketPath(runtimeDir, stateDir string) string {
 
 // localHandlers is what the local socket does; all are safe for concurrent use.
 type localHandlers struct {
-	status func() Status
+	status func(context.Context) Status
 	metric func(io.Writer) // in Prometheus' text format
 	resume func() error
 	login  func(tokens []byte) error
@@ -142,10 +142,10 @@ func withPeer(ctx context.Context, c net.Conn) context.Context {
 
 func (h localHandlers) mux() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
+	mux.HandleFunc("GET /status", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		// The peer may be gone; there is nobody left to tell.
-		_ = json.NewEncoder(w).Encode(h.status())
+		_ = json.NewEncoder(w).Encode(h.status(r.Context()))
 	})
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")

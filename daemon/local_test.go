@@ -16,7 +16,7 @@ import (
 
 func handlers() localHandlers {
 	return localHandlers{
-		status: func() Status { return Status{State: StateOnline, MachineID: "m-1"} },
+		status: func(context.Context) Status { return Status{State: StateOnline, MachineID: "m-1"} },
 		resume: func() error { return nil },
 		login:  func(b []byte) error { return errors.New("refused " + string(b)) },
 	}
@@ -64,7 +64,7 @@ func TestLocalSocket(t *testing.T) {
 func TestLocalPeers(t *testing.T) {
 	changed := 0
 	mux := localHandlers{
-		status: func() Status { return Status{State: StateOnline} },
+		status: func(context.Context) Status { return Status{State: StateOnline} },
 		resume: func() error { changed++; return nil },
 		login:  func([]byte) error { changed++; return nil },
 	}.mux()

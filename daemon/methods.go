@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -121,6 +122,8 @@ func (s *session) methods() shim.Table {
 		wire.TLLMEmbed:           {Handle: shim.Unary(s.embed)},
 		wire.TLLMPull:            {Handle: shim.Unary(s.pull)},
 		wire.TLLMRemove:          {Handle: shim.Unary(s.removeModel)},
+		wire.TLLMInstall:         {Handle: shim.Unary(s.install)},
+		wire.TLLMUninstall:       {Handle: shim.Unary(s.uninstall)},
 
 		wire.THardwareListRequest: {Handle: shim.Unary(s.d.listHardware)},
 		wire.THardwareOp:          {Handle: shim.Unary(s.hardware), Lane: s.hardwareLane, Quick: true},
@@ -347,6 +350,14 @@ func (s *session) hardwareLane(c *shim.Call) string {
 // openFile opens a file below the session's root for what else reads there: as
 // FILE_READ it needs the files capability.
 func (s *session) openFile(ctx context.Context, path string) (io.ReadCloser, int64, error) {
+	f, size, err := s.openRegular(ctx, path)
+	if err != nil {
+		return nil, 0, err
+	}
+	return f, size, nil
+}
+
+func (s *session) openRegular(ctx context.Context, path string) (*os.File, int64, error) {
 	if !s.Granted().Has(wire.Files) {
 		return nil, 0, wire.Errorf(wire.CapabilityNotGranted, "%s is not granted", wire.Files).
 			With("capability", string(wire.Files)).With("required_capability", string(wire.Files))
@@ -355,11 +366,7 @@ func (s *session) openFile(ctx context.Context, path string) (io.ReadCloser, int
 	if err := errors.Join(policy.Capability(wire.Files), policy.Root(s.Root())); err != nil {
 		return nil, 0, err
 	}
-	f, size, err := s.root.OpenFile(ctx, path)
-	if err != nil {
-		return nil, 0, err
-	}
-	return f, size, nil
+	return s.root.OpenFile(ctx, path)
 }
 
 // allowed is asked before a device is touched, and again when the policy changes

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"farhand/internal/sorted"
 	"farhand/internal/version"
 	"farhand/wire"
 )
@@ -56,7 +57,8 @@ func (c *counts) all() (keys []outcome, tallies map[outcome]tally) {
 	c.mu.Lock()
 	tallies = maps.Clone(c.requests)
 	c.mu.Unlock()
-	keys = slices.SortedFunc(maps.Keys(tallies), func(a, b outcome) int {
+	keys = slices.Collect(maps.Keys(tallies))
+	sorted.By(keys, func(a, b outcome) int {
 		return strings.Compare(string(a.what)+" "+string(a.code), string(b.what)+" "+string(b.code))
 	})
 	return keys, tallies

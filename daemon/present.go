@@ -167,9 +167,10 @@ func (d *daemon) lookAround() {
 	d.facts.Store(&facts)
 }
 
-// fullStatus is what GET /status answers. It reads files and asks the firmware,
-// so the watchdog, which must not wait for either, uses status alone.
-func (d *daemon) fullStatus() Status {
+// fullStatus is what GET /status answers. It reads files and asks the firmware and
+// the local model's server, so the watchdog, which must not wait for either, uses
+// status alone.
+func (d *daemon) fullStatus(ctx context.Context) Status {
 	s := d.status()
 	s.Machine = d.machineStatus()
 	s.Shell = d.shellStatus()
@@ -177,6 +178,7 @@ func (d *daemon) fullStatus() Status {
 	if s.Privacy != nil && s.Privacy.Commands != "" {
 		s.Warnings = append(s.Warnings, s.Privacy.Commands)
 	}
+	s.LLM = d.modelWords(ctx)
 	if s.Machine.Degraded != "" {
 		s.Warnings = append(s.Warnings, s.Machine.Degraded)
 	}

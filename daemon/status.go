@@ -52,6 +52,7 @@ type Status struct {
 	Machine      MachineStatus         `json:"machine"`
 	Shell        ShellStatus           `json:"shell"`
 	Privacy      *PrivacyStatus        `json:"privacy,omitempty"` // absent: nothing is private
+	LLM          LLMStatus             `json:"llm"`
 	// Warnings are conditions the owner should know of, such as commands
 	// running as the daemon's own user.
 	Warnings []string `json:"warnings"`

@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -24,6 +25,8 @@ type fakeHelper struct {
 	told    []string
 	pairing request.Pairing
 	status  request.Status
+	archive []byte // what Ollama was to be
+	refuse  error  // what comes of that
 }
 
 func (h *fakeHelper) note(what string) error {
@@ -65,6 +68,22 @@ func (h *fakeHelper) Facts(context.Context) (request.Facts, error) {
 		Wifi:   request.WifiFacts{State: request.WifiNoCountry},
 		Report: []request.Item{{Item: "wlan.country", Outcome: request.OutcomeRefused, Why: "it is missing"}},
 	}, nil
+}
+
+func (h *fakeHelper) InstallOllama(_ context.Context, r request.InstallOllama, archive *os.File) error {
+	b, err := io.ReadAll(archive)
+	if err != nil {
+		return err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.archive = b
+	h.told = append(h.told, "install "+r.SHA256)
+	return h.refuse
+}
+
+func (h *fakeHelper) RemoveOllama(_ context.Context, r request.RemoveOllama) error {
+	return h.note(fmt.Sprint("uninstall ", r.Models))
 }
 
 // heard waits until the helper was told something that begins so.

@@ -146,6 +146,9 @@ func New(c Config) (*Service, error) {
 	return s, nil
 }
 
+// OnThisMachine says whether the server is to be on this machine, by its address.
+func (s *Service) OnThisMachine() bool { return s.available != nil }
+
 func onThisMachine(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback()

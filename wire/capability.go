@@ -31,8 +31,8 @@ const (
 	Transfer    Capability = "transfer"     // TRANSFER_*: files in pieces; where files are allowed
 
 	LocalLLMExtended Capability = "local_llm_extended" // thoughts, waiting and timings; LLM_STATUS_REQUEST, LLM_EMBED
-	LLMManage        Capability = "llm_manage"         // LLM_PULL, LLM_REMOVE
 	Privacy          Capability = "privacy"            // stubs of private files, LOCAL_LLM_TURN; where files are allowed
+	LLMManage        Capability = "llm_manage"         // LLM_PULL, LLM_REMOVE, LLM_INSTALL, LLM_UNINSTALL
 	Observe          Capability = "observe"            // the machine's journal and how it is doing
 	Forward          Capability = "forward"            // TCP connections to what the machine reaches
 

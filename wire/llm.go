@@ -79,7 +79,22 @@ type LLMStatus struct {
 	ContextTokens  int   `json:"context_tokens"` // most of prompt and answer together
 	Running        bool  `json:"running"`        // a completion runs
 	Waiting        int   `json:"waiting"`        // and so many wait
+	// State is one of the LLM constants: what there is, or what is missing first.
+	State string `json:"state,omitempty"`
+	// Installs says whether LLM_INSTALL and LLM_UNINSTALL can work: on an appliance.
+	// Installed is what is there: the beginning of the archive's SHA-256.
+	Installs  bool   `json:"installs,omitempty"`
+	Installed string `json:"installed,omitempty"`
 }
+
+// States of what serves models, for LLMStatus.State.
+const (
+	LLMReady        = "ready"
+	LLMNoModel      = "no_model"      // the server runs, and has none
+	LLMStopped      = "stopped"       // it is installed here, and its unit doesn't run
+	LLMNotInstalled = "not_installed" // nothing of the kind is on this machine
+	LLMUnreachable  = "unreachable"   // nobody answers at llm.url
+)
 
 // LLMModel is a model that the server has. Only Name is always there.
 type LLMModel struct {
@@ -149,4 +164,19 @@ type LLMProgress struct {
 // LLMRemove is LLM_REMOVE.payload.
 type LLMRemove struct {
 	Model string `json:"model"`
+}
+
+// LLMInstall is LLM_INSTALL.payload: the machine's Ollama is to be what an archive
+// holds, one that was sent before and lies below the session's root. The answer
+// names a stream of LLMProgress records as that of LLM_PULL; the archive is
+// removed once it is installed.
+type LLMInstall struct {
+	Path   string `json:"path"`
+	SHA256 string `json:"sha256"`           // of the archive, in hexadecimal digits
+	Credit int    `json:"credit,omitempty"` // bytes; default StreamCreditDefault
+}
+
+// LLMUninstall is LLM_UNINSTALL.payload.
+type LLMUninstall struct {
+	Models bool `json:"models,omitempty"` // and all models, too
 }

@@ -134,6 +134,8 @@ const (
 	TLLMPull           Type = "LLM_PULL"
 	TLLMPullResponse   Type = "LLM_PULL_RESPONSE"
 	TLLMRemove         Type = "LLM_REMOVE"
+	TLLMInstall        Type = "LLM_INSTALL"
+	TLLMUninstall      Type = "LLM_UNINSTALL"
 
 	TLLMTurn         Type = "LOCAL_LLM_TURN"
 	TLLMTurnChunk    Type = "LOCAL_LLM_TURN_CHUNK"
@@ -289,6 +291,8 @@ var methods = map[Type]Method{
 	TLLMEmbed:         {Request: TLLMEmbed, Response: TLLMEmbedResponse, Channel: Data, Capability: LocalLLMExtended, Repeatable: true, Extension: true},
 	TLLMPull:          {Request: TLLMPull, Response: TLLMPullResponse, Channel: Data, Capability: LLMManage, Extension: true},
 	TLLMRemove:        {Request: TLLMRemove, Response: TAck, Channel: Data, Capability: LLMManage, Extension: true},
+	TLLMInstall:       {Request: TLLMInstall, Response: TLLMPullResponse, Channel: Data, Capability: LLMManage, Extension: true},
+	TLLMUninstall:     {Request: TLLMUninstall, Response: TAck, Channel: Data, Capability: LLMManage, Extension: true},
 
 	TLLMTurn: {Request: TLLMTurn, Response: TLLMTurnResponse, Channel: Data, Capability: Privacy, Extension: true},
 

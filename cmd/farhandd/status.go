@@ -84,6 +84,7 @@ func printStatus(out io.Writer, s daemon.Status) error {
 	}
 	row("capabilities", "%s", strings.Join(capabilities, ", "))
 	row("shell", "%s", s.Shell.Words)
+	row("local model", "%s", s.LLM.Words)
 	row("sessions", "%d", len(s.Sessions))
 	for _, session := range s.Sessions {
 		row("", "%s in %s", session.ID, session.Root)

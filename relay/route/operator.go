@@ -317,12 +317,12 @@ func (op *operator) route(env wire.Envelope, frame *frameBuf) (*request, *lane, 
 		return nil, nil, refused
 	}
 	switch env.Type {
-	case wire.THardwareOp, wire.THardwareListRequest, wire.TStreamAttach, wire.TTerminalOpen, wire.TTerminalAttach, wire.TLLMPull,
+	case wire.THardwareOp, wire.THardwareListRequest, wire.TStreamAttach, wire.TTerminalOpen, wire.TTerminalAttach, wire.TLLMPull, wire.TLLMInstall,
 		wire.TTopRequest, wire.TLogsRequest, wire.TForwardOpen:
 		op.mayStream()
 	case wire.TExecuteCommand:
 		r.timeout = op.srv.commandTimeout(env.Payload)
-	case wire.TLLMEmbed:
+	case wire.TLLMEmbed, wire.TLLMUninstall:
 		r.timeout = op.srv.timing.streamSilence
 	case wire.TLocalLLMCompletion, wire.TLLMTurn:
 		r.timeout = op.srv.timing.streamSilence

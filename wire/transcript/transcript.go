@@ -327,6 +327,10 @@ func Payload(t wire.Type) any {
 		return new(wire.LLMPulling)
 	case wire.TLLMRemove:
 		return new(wire.LLMRemove)
+	case wire.TLLMInstall:
+		return new(wire.LLMInstall)
+	case wire.TLLMUninstall:
+		return new(wire.LLMUninstall)
 	case wire.TTerminalOpen:
 		return new(wire.TerminalOpen)
 	case wire.TTerminalAttach:

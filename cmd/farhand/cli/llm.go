@@ -21,7 +21,7 @@ import (
 
 func (a *app) llm() *cobra.Command {
 	g := group("llm", "Use the language models of a machine",
-		a.llmModels(), a.llmPs(), a.llmPull(), a.llmRm(), a.llmChat(), a.llmBench(), a.llmServe())
+		a.llmModels(), a.llmPs(), a.llmPull(), a.llmRm(), a.llmChat(), a.llmBench(), a.llmServe(), a.llmInstall(), a.llmUninstall())
 	g.Long = `llm works with the models that a machine serves itself, by Ollama or a server of
 OpenAI's API. What is asked and answered goes through the relay, and nowhere else.`
 	g.Example = `  farhand llm models pi
@@ -67,7 +67,7 @@ and how fast they were on that machine when they were last used.`,
 					return a.printJSON(status)
 				}
 				if !status.Reachable {
-					return wire.Errorf(wire.LocalLLMFailed, "the model's server of this machine doesn't answer: %s", status.Reason).With("reason", "unreachable")
+					return unreachable(status)
 				}
 				return a.showModels(status, status.Models)
 			})
@@ -76,10 +76,15 @@ and how fast they were on that machine when they were last used.`,
 	}
 }
 
+// unreachable is the error of a server that doesn't answer, with what is missing.
+func unreachable(s wire.LLMStatus) *wire.Error {
+	return wire.Errorf(wire.LocalLLMFailed, "%s", strings.TrimSuffix(serverWords(s), ".")).With("reason", "unreachable").With("state", s.State)
+}
+
 func (a *app) llmPs() *cobra.Command {
 	return &cobra.Command{
 		Use:     "ps [MACHINE]",
-		Short:   "List the models that are in memory",
+		Short:   "Say what serves the models, and list those in memory",
 		Example: "  farhand llm ps pi",
 		Args:    between(0, 1, "at most one machine"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -90,7 +95,14 @@ func (a *app) llmPs() *cobra.Command {
 				}
 				loaded := slices.DeleteFunc(slices.Clone(status.Models), func(m wire.LLMModel) bool { return m.Loaded == nil })
 				if a.json {
-					return a.printJSON(map[string]any{"models": append([]wire.LLMModel{}, loaded...), "running": status.Running, "waiting": status.Waiting})
+					return a.printJSON(map[string]any{
+						"models": append([]wire.LLMModel{}, loaded...), "running": status.Running, "waiting": status.Waiting,
+						"kind": status.Kind, "state": status.State, "version": status.Version, "installed": status.Installed,
+					})
+				}
+				a.note("%s", serverWords(status))
+				if !status.Reachable || len(status.Models) == 0 {
+					return nil
 				}
 				if status.Running {
 					a.note("A completion is running, and %d wait.", status.Waiting)
@@ -268,7 +280,7 @@ func (f *chatFlags) pick(ctx context.Context, s *client.Session) (string, error)
 	}
 	if len(status.Models) == 0 {
 		if !status.Reachable {
-			return "", wire.Errorf(wire.LocalLLMFailed, "the model's server of this machine doesn't answer: %s", status.Reason).With("reason", "unreachable")
+			return "", unreachable(status)
 		}
 		return "", wire.Errorf(wire.ModelNotAvailable, "this machine has no model yet; farhand llm pull gets one").With("available_models", []string{})
 	}
