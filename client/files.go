@@ -42,6 +42,22 @@ func (s *Session) Read(ctx context.Context, path string, offset, length int64) (
 	return out, nil
 }
 
+// ReadStub makes a stub of a private file, which Turn takes. It stands for the file
+// as it is now, within this session.
+func (s *Session) ReadStub(ctx context.Context, path string) (wire.FileStub, error) {
+	out := new(wire.FileContents)
+	if err := s.do(ctx, request{method: method(wire.TFileRead), payload: wire.FileRead{Path: path, Mode: wire.ModeStub}}, out); err != nil {
+		return wire.FileStub{}, err
+	}
+	if out.Stub == nil { // what doesn't know of stubs answers with content
+		return wire.FileStub{}, wire.Errorf(wire.FeatureNotSupported, "this machine knows no private files").With("feature", string(wire.Privacy))
+	}
+	return *out.Stub, nil
+}
+
+// Privacy says whether something on the machine is private, so that there are stubs.
+func (s *Session) Privacy() bool { return s.Info().Capabilities.Has(wire.Privacy) }
+
 // Progress is told how far a transfer is. total is -1 while it isn't known.
 type Progress func(done, total int64)
 

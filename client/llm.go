@@ -25,37 +25,49 @@ const (
 func (s *Session) Complete(ctx context.Context, req wire.LocalLLMCompletion, piece func(wire.LocalLLMChunk) error) (wire.LocalLLMResponse, error) {
 	streaming := piece != nil
 	req.Stream = &streaming
+	return inPieces[wire.LocalLLMResponse](ctx, s, wire.TLocalLLMCompletion, req, piece)
+}
+
+// Turn has the machine's local model work on private files. piece gets what comes
+// before the answer as with Complete; with an owner who wants to see answers first
+// there is nothing before.
+func (s *Session) Turn(ctx context.Context, req wire.LLMTurn, piece func(wire.LLMTurnChunk) error) (wire.LLMTurnResponse, error) {
+	streaming := piece != nil
+	req.Stream = &streaming
+	return inPieces[wire.LLMTurnResponse](ctx, s, wire.TLLMTurn, req, piece)
+}
+
+// inPieces makes a request whose answer comes in pieces.
+func inPieces[Answer, Piece any](ctx context.Context, s *Session, typ wire.Type, payload any, piece func(Piece) error) (Answer, error) {
 	ctx, giveUp := context.WithCancel(ctx)
 	defer giveUp()
 	box := newMailbox()
 	var (
-		out wire.LocalLLMResponse
-		err error
+		out, none Answer
+		err       error
 	)
 	var asking sync.WaitGroup
 	defer asking.Wait()
 	asking.Go(func() {
 		defer box.close()
-		err = s.do(ctx, request{
-			method: method(wire.TLocalLLMCompletion), payload: req, timeout: completionTimeout, chunk: box.put,
-		}, &out)
+		err = s.do(ctx, request{method: method(typ), payload: payload, timeout: completionTimeout, chunk: box.put}, &out)
 	})
 	for {
 		payload, more := box.take()
 		if !more {
 			return out, err
 		}
-		var chunk wire.LocalLLMChunk
+		var chunk Piece
 		if err := unreadable(wire.Decode(payload, &chunk)); err != nil {
 			giveUp()
-			return wire.LocalLLMResponse{}, err
+			return none, err
 		}
 		if piece == nil {
 			continue
 		}
 		if err := piece(chunk); err != nil {
 			giveUp()
-			return wire.LocalLLMResponse{}, err
+			return none, err
 		}
 	}
 }

@@ -128,7 +128,7 @@ func (s *session) prompt(ctx context.Context, r wire.LLMTurn, most int64) (strin
 	if total > most {
 		return "", wire.Errorf(wire.FileTooLarge, "task, context and files have %d bytes, and about %d fit into the model's context beside its answer", total, most).
 			With("op", string(wire.TLLMTurn)).With("content_bytes", total).With("most_bytes", most).
-			With("attempted_bytes", total).With("max_file_size_bytes", most)
+			With("hint", "ask about less, allow a shorter answer, or have its owner raise llm.context_tokens")
 	}
 	mark := randomHex(12)
 	var b strings.Builder

@@ -497,3 +497,22 @@ func TestMCPModel(t *testing.T) {
 	}
 	a.fails(wire.ModelNotAvailable, "list_models", "ask_model", `{"model": "other:1b", "messages": [{"role": "user", "content": "Hello"}]}`)
 }
+
+// Of private files an agent gets what they are like, and what the model says.
+func TestMCPPrivacy(t *testing.T) {
+	t.Parallel()
+	server := llmtest.Start(t, "cloud-big:1b", "tiny:1b")
+	b := newBench(t)
+	b.tables += fmt.Sprintf("[llm]\nenabled = true\nurl = %q\n[privacy]\nprivate = [%q]\n", server.URL, filepath.Join(b.root(), "vault"))
+	private(b)
+	b.claim("files,local_llm")
+	a, _ := b.inMemory(b.sdk())
+	a.fails(wire.PrivacyModeBlocked, "file_stub", "read_file", `{"path": "vault/people-of-erika.csv"}`)
+	if _, text := a.call("file_stub", `{"path": "vault/people-of-erika.csv"}`); !strings.Contains(text, "43 bytes, csv") || strings.Contains(text, "erika") {
+		t.Errorf("file_stub says %q", text)
+	}
+	if _, text := a.call("ask_files", `{"paths": ["vault/people-of-erika.csv"], "task": "How many?"}`); text != llmtest.Sentence {
+		t.Errorf("ask_files says %q", text)
+	}
+	a.fails(wire.ModelNotAvailable, "list_models", "ask_files", `{"paths": ["vault/people-of-erika.csv"], "task": "x", "model": "cloud-big:1b"}`)
+}

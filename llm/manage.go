@@ -40,7 +40,7 @@ func (s *Service) Status(ctx context.Context) (wire.LLMStatus, error) {
 func (s *Service) describe(m Model, loaded []Loaded) wire.LLMModel {
 	d := wire.LLMModel{
 		Name: m.Name, SizeBytes: m.Size, Family: m.Family, Parameters: m.Parameters, Quantization: m.Quantization,
-		TokensPerSecond: s.speeds.of(m.Name),
+		TokensPerSecond: s.speeds.of(m.Name), Remote: m.Remote,
 	}
 	if !m.Modified.IsZero() {
 		d.Modified = float64(m.Modified.Unix())

@@ -126,6 +126,15 @@ func hint(e *wire.Error) string {
 		}
 	case wire.ShimOverloaded, wire.RequestTimeout, wire.LocalLLMBusy:
 		return "the machine is busy: try again in a moment"
+	case wire.PrivacyModeBlocked:
+		if text("reason") == "private" {
+			return "its content never leaves the machine: file_stub says what it is like, and ask_files has the machine's own model work on it"
+		}
+		return "the machine's owner keeps some files private, which rules this out: go about it in another way, or tell the user"
+	case wire.AnswerNotReleased:
+		return "the machine's owner looks at answers about private files before they leave: tell the user"
+	case wire.StubStale:
+		return "the file changed meanwhile: call it again"
 	case wire.ModelNotAvailable:
 		return "leave model out, or take one that list_models shows"
 	case wire.AuthFailed:

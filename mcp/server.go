@@ -207,7 +207,7 @@ func granted(m client.Machine, token *wire.Ceiling) wire.Capabilities {
 		return c == nil || c.Capabilities == nil || slices.Contains(*c.Capabilities, x)
 	}
 	for _, c := range m.Capabilities {
-		if c.Approvable() && holds(&m.Approval, c) && holds(token, c) {
+		if d := c.Owned(); (c.Approvable() || c == wire.Privacy) && holds(&m.Approval, d) && holds(token, d) {
 			out = append(out, c)
 		}
 	}
@@ -257,6 +257,6 @@ func (r reach) has(c wire.Capability) bool {
 // tools are all there are, in the order in which a reader wants to meet them.
 func tools() []tool {
 	return slices.Concat(
-		machineTools(), fileTools(), commandTools(), terminalTools(), gpioTools(), busTools(), serialTools(), usbTools(), printerTools(), modelTools(),
+		machineTools(), fileTools(), commandTools(), terminalTools(), gpioTools(), busTools(), serialTools(), usbTools(), printerTools(), modelTools(), privateTools(),
 	)
 }

@@ -105,6 +105,7 @@ type LLMModel struct {
 	Quantization string     `json:"quantization,omitempty"` // "Q4_K_M"
 	Modified     float64    `json:"modified,omitempty"`     // Unix seconds
 	Loaded       *LLMLoaded `json:"loaded,omitempty"`       // absent: not in memory
+	Remote       bool       `json:"remote,omitempty"`       // it runs on another machine, to which prompts go
 	// TokensPerSecond is what was measured on this machine; absent: not used yet.
 	TokensPerSecond float64 `json:"tokens_per_second,omitempty"`
 }

@@ -3,7 +3,7 @@
 // sentence, a word a piece. Models of some names do otherwise with what they are
 // told: "echo…" says it, "think…" thinks it in hexadecimal digits before the
 // sentence, "quote…" fails at once with an error that quotes it, and "die…" after
-// a word.
+// a word. "cloud…" is said to run elsewhere.
 package llmtest
 
 import (
@@ -98,10 +98,14 @@ func (s *Server) tags(w http.ResponseWriter, _ *http.Request) {
 	defer s.mu.Unlock()
 	list := []map[string]any{}
 	for _, name := range s.models {
-		list = append(list, map[string]any{
+		entry := map[string]any{
 			"name": name, "model": name, "modified_at": "2026-05-01T12:00:00Z", "size": 3200000, "digest": "sha256:0000",
 			"details": map[string]any{"format": "gguf", "family": "llama", "families": []string{"llama"}, "parameter_size": "820.22K", "quantization_level": "F32"},
-		})
+		}
+		if strings.HasPrefix(name, "cloud") {
+			entry["remote_model"], entry["remote_host"] = strings.TrimPrefix(name, "cloud-"), "https://models.example.org"
+		}
+		list = append(list, entry)
 	}
 	_ = json.NewEncoder(w).Encode(map[string]any{"models": list})
 }

@@ -119,7 +119,7 @@ farhand exec -- uptime, farhand ls :/etc.`,
 		a.exec(), a.shell(), a.terminals(),
 		a.ls(), a.stat(), a.cat(), a.put(), a.get(), a.cp(), a.rm(), a.mv(),
 		a.serial(), a.gpio(), a.i2c(), a.spi(), a.usb(), a.print(), a.release(),
-		a.llm(),
+		a.llm(), a.askPrivate(), a.stub(),
 		a.logs(), a.top(), a.forward(),
 		a.mcp(),
 	)

@@ -67,6 +67,10 @@ func (a *app) hint(code wire.Code, details map[string]any) string {
 			return "offered are: " + strings.Join(list, ", ")
 		}
 		return "only paths below the directories that the machine offers can be reached"
+	case wire.PrivacyModeBlocked:
+		if text("reason") == "private" {
+			return "farhand stub says what may be known of it, and farhand ask has the machine's own model work on it"
+		}
 	case wire.FileTooLarge:
 		if limit, ok := number(details["max_file_size_bytes"]); ok {
 			return fmt.Sprintf("the limit is %s; limits.max_file_size_bytes on the device sets it, up to %s a write", size(limit), size(wire.MaxBinary))

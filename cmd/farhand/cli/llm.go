@@ -278,6 +278,12 @@ func (f *chatFlags) pick(ctx context.Context, s *client.Session) (string, error)
 	if err != nil {
 		return "", err
 	}
+	return pickOf(status)
+}
+
+// pickOf is the model that is used where none is named: one that is in memory, else
+// the first.
+func pickOf(status wire.LLMStatus) (string, error) {
 	if len(status.Models) == 0 {
 		if !status.Reachable {
 			return "", unreachable(status)
