@@ -122,7 +122,7 @@ func (s *session) install(ctx context.Context, c *shim.Call, r wire.LLMInstall) 
 	if !isSHA256(sum) {
 		return nil, wire.Errorf(wire.InvalidArgument, "sha256 must be 64 hexadecimal digits").With("field", "sha256")
 	}
-	details := []audit.Field{audit.String("path", r.Path), audit.String("sha256", sum)}
+	details := []audit.Field{audit.String("path", s.told(ctx, r.Path)), audit.String("sha256", sum)}
 	return change(s, c, r.Path, details, func() (any, []audit.Field, error) {
 		archive, size, err := s.openRegular(ctx, r.Path)
 		if err != nil {
