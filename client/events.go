@@ -42,6 +42,8 @@ type EventQuery struct {
 	After   string // the cursor of the last event that was seen; empty: all that are kept
 	Machine string // of this one alone: an id, a name or an unambiguous prefix of either
 	Follow  bool   // then those that come
+	// OnCursor is told how far the events are known, also where none happened.
+	OnCursor func(cursor string)
 	// OnTrouble is told that the link is lost, and with nil that it is back.
 	OnTrouble func(error)
 }
@@ -169,6 +171,9 @@ func (f *feed) take(line []byte) error {
 	}
 	if e.Cursor != "" {
 		f.query.After = e.Cursor
+		if f.query.OnCursor != nil {
+			f.query.OnCursor(e.Cursor)
+		}
 	}
 	if e.Type == "" && e.Gap == "" {
 		return nil

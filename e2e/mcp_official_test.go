@@ -46,12 +46,16 @@ func tour() []stop {
 		group(call("list_devices", `{"machine": "bench", "family": "usb"}`, usbEcho)),
 		group(call("write_file", `{"path": "tour/part.gcode", "content": "G28\n", "create_parents": true}`, "wrote 4 bytes")),
 		group(call("read_file", `{"path": "tour/part.gcode"}`, "G28")),
+		group(call("copy_file", `{"from": "tour/part.gcode", "to": "tour/b.gcode"}`, "4 bytes in 1 files")),
 		failing(call("read_file", `{"path": "nothing"}`, "PATH_NOT_FOUND")),
 		call("edit_file", `{"path": "tour/part.gcode", "edits": [{"old_text": "G28", "new_text": "G28 X"}]}`, "1 replacements"),
 		call("list_files", `{"path": "tour"}`, "part.gcode"),
 		call("file_info", `{"path": "tour/part.gcode"}`, "file, 6 bytes"),
 		call("search_files", `{"pattern": "G2."}`, "part.gcode:1"),
 		call("move_file", `{"from": "tour/part.gcode", "to": "tour/a.gcode"}`, "moved"),
+		group(call("machine_status", `{}`, "memory: ")),
+		group(call("read_logs", `{"lines": 5}`, "it began")),
+		group(call("list_events", `{}`, "machine_online bench")),
 		group(call("run_command", `{"argv": ["echo", "far away"]}`, "far away")),
 		call("terminal_list", `{}`, "no terminals"),
 		call("terminal_open", `{"argv": ["cat"], "wait_seconds": 0.1}`, "terminal "),
@@ -117,12 +121,28 @@ func officialClients(t *testing.T) clients {
 	return clients{t, dir, node}
 }
 
+// bench is one whose machine has everything, a journal too.
+func (c clients) bench() *bench {
+	c.t.Helper()
+	b := newBench(c.t)
+	journal, entries := b.fakeJournal()
+	appendLine(c.t, entries, `{"__REALTIME_TIMESTAMP":"1712345678000000","MESSAGE":"it began","SYSLOG_IDENTIFIER":"sshd"}`)
+	b.environ = []string{journal}
+	b.claim(everything + ",observe")
+	return b
+}
+
 // inspect runs the Inspector's command line and gives the JSON that it prints.
 func (c clients) inspect(b *bench, args ...string) map[string]any {
 	c.t.Helper()
 	script := filepath.Join(c.dir, "node_modules", "@modelcontextprotocol", "inspector", "clients", "cli", "build", "index.js")
 	// It starts the server with no more of the environment than it is told to.
-	start := []string{script, program("farhand"), "mcp", "-e", "FARHAND_URL=" + b.url, "-e", "FARHAND_TOKEN=" + b.owner.secret()}
+	server := filepath.Join(b.dir, "serve-mcp")
+	b.write(server, "#!/bin/sh\nexec "+program("farhand")+" mcp --local-root "+b.here()+"\n")
+	if err := os.Chmod(server, 0o700); err != nil {
+		c.t.Fatal(err)
+	}
+	start := []string{script, server, "-e", "FARHAND_URL=" + b.url, "-e", "FARHAND_TOKEN=" + b.owner.secret()}
 	cmd := exec.CommandContext(c.t.Context(), c.node, append(start, args...)...)
 	cmd.Env, cmd.Dir = b.env(), b.here()
 	var stdout, stderr bytes.Buffer
@@ -137,13 +157,16 @@ func (c clients) inspect(b *bench, args ...string) map[string]any {
 // wrong with the schemas, and calls a tool of every group.
 func TestMCPInspector(t *testing.T) {
 	c := officialClients(t)
-	b := newBench(t)
-	b.claim(everything)
+	b := c.bench()
 	list := c.inspect(b, "--method", "tools/list", "--strict")
 	if tools, _ := list["tools"].([]any); len(tools) < 40 {
 		t.Errorf("tools/list: %d tools", len(tools))
 	}
-	for _, s := range tour() {
+	b.write(filepath.Join(b.here(), "note"), "from here\n")
+	stops := append(tour(),
+		stop{Tool: "upload_file", Args: json.RawMessage(`{"from": "note", "to": "note"}`), want: "uploaded: 10 bytes", group: true},
+		stop{Tool: "download_file", Args: json.RawMessage(`{"path": "note", "to": "again"}`), want: "downloaded: 10 bytes", group: true})
+	for _, s := range stops {
 		if !s.group {
 			continue
 		}
@@ -171,8 +194,7 @@ func TestMCPInspector(t *testing.T) {
 // The official TypeScript client logs in over HTTP by OAuth, and calls every tool.
 func TestMCPTypeScript(t *testing.T) {
 	c := officialClients(t)
-	b := newBench(t)
-	b.claim(everything)
+	b := c.bench()
 	calls, err := json.Marshal(tour())
 	if err != nil {
 		t.Fatal(err)
@@ -242,7 +264,7 @@ func (b *bench) authorise(address string) {
 	}
 	at := b.signedIn()
 	form := at.get(u.RequestURI())
-	p := at.submit(form, "/auth/authorize", url.Values{"cap": strings.Split(everything, ","), "for": {"1d"}, "decision": {"approve"}})
+	p := at.submit(form, "/auth/authorize", url.Values{"cap": strings.Split(everything+",observe", ","), "for": {"1d"}, "decision": {"approve"}})
 	if p.status != 200 || !strings.Contains(p.body, "Back to the program") {
 		b.t.Fatalf("authorising gives %d at %s: %s", p.status, p.at, p.body)
 	}

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -152,7 +153,9 @@ func (b *bench) inMemory(c *client.Client) (*agent, *mcp.Server) {
 func TestMCPTools(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	b.claim(everything)
+	journal, entries := b.fakeJournal()
+	b.environ = []string{journal}
+	b.claim(everything + ",observe")
 	a, _ := b.inMemory(b.sdk())
 	has := func(text, want string) {
 		t.Helper()
@@ -193,6 +196,16 @@ func TestMCPTools(t *testing.T) {
 		t.Errorf("file_info says %v", out)
 	}
 	a.call("move_file", `{"from": "notes/a.txt", "to": "notes/b.gcode"}`)
+	out, text = a.call("copy_file", `{"from": "notes", "to": "copy/of"`+`, "create_parents": true}`)
+	if got := string(b.read(filepath.Join(b.root(), "copy/of/b.gcode"))); got != "one!\nzwei\nthree!\n" || out["files"] != 1.0 {
+		t.Errorf("copied, the file is %q: %v", got, out)
+	}
+	has(text, "17 bytes in 1 files")
+	out, _ = a.call("copy_file", `{"from": "notes/b.gcode", "to": "copy"}`)
+	if out["path"] != "copy/b.gcode" || out["bytes"] != 17.0 {
+		t.Errorf("a copy in a directory: %v", out)
+	}
+	a.fails(wire.PathNotFound, "list_files", "copy_file", `{"from": "nothing", "to": "copy"}`)
 	a.call("write_file", `{"path": "raw.bin", "content": "/wA=", "encoding": "base64"}`)
 	out, _ = a.call("read_file", `{"path": "raw.bin"}`)
 	if out["encoding"] != "base64" || out["content"] != "/wA=" {
@@ -207,6 +220,41 @@ func TestMCPTools(t *testing.T) {
 	has(text, "[exit code 3]")
 	_, text = a.call("run_command", `{"command": "pwd", "cwd": "notes"}`)
 	has(text, filepath.Join(b.root(), "notes"))
+
+	out, text = a.call("machine_status", `{}`)
+	if out["memory_total_bytes"].(float64) <= 0 || out["uptime_seconds"].(float64) <= 0 {
+		t.Errorf("machine_status says %v", out)
+	}
+	has(text, b.root())
+	appendLine(t, entries, `{"__REALTIME_TIMESTAMP":"1712345678000000","MESSAGE":"it began","SYSLOG_IDENTIFIER":"sshd","_PID":"7","PRIORITY":"3"}`)
+	out, text = a.call("read_logs", `{"unit": "ssh", "priority": "err", "lines": 5}`)
+	has(text, "2024-04-05T19:34:38Z sshd: it began")
+	if out["next_since"] != "2024-04-05T19:34:38.000001Z" {
+		t.Errorf("read_logs says %v", out)
+	}
+	out, _ = a.call("read_logs", `{"wait_seconds": 30, "until": "beg[ai]n"}`)
+	if out["matched"] != true {
+		t.Errorf("read_logs says %v", out)
+	}
+	_, text = a.call("read_logs", `{"wait_seconds": 0.2, "until": "never"}`)
+	has(text, "until didn't occur")
+	a.fails(wire.InvalidArgument, "", "read_logs", `{"since": "yesterday"}`)
+	a.fails(wire.InvalidArgument, "", "read_logs", `{"until": "x"}`)
+	out, text = a.call("list_events", `{}`)
+	has(text, "machine_online bench")
+	seen := fmt.Sprintf(`"after": %q`, out["cursor"])
+	_, text = a.call("list_events", `{`+seen+`, "wait_seconds": 0.2}`)
+	has(text, "nothing happened")
+	waited := make(chan string, 1)
+	go func() {
+		got, _ := a.session.CallTool(context.Background(), &sdk.CallToolParams{Name: "list_events", Arguments: json.RawMessage(`{` + seen + `, "wait_seconds": 60}`)})
+		waited <- got.Content[0].(*sdk.TextContent).Text
+	}()
+	b.owner.must("grants", "bench", "--remove", "observe") // which was needed above
+	if got := <-waited; !strings.Contains(got, "grants_changed bench") {
+		t.Errorf("what is waited for is %q", got)
+	}
+	a.fails(wire.InvalidArgument, "", "list_events", `{"after": "nonsense"}`)
 
 	out, text = a.call("terminal_open", `{"argv": ["sh"], "env": {"PS1": "ready> "}, "until": "ready> "}`)
 	has(text, "ready> ")
@@ -478,6 +526,83 @@ func TestMCPCommand(t *testing.T) {
 	}
 	if slices.Contains(a.names, "write_file") || !slices.Contains(a.names, "read_file") {
 		t.Errorf("with --read-only the tools are %v", a.names)
+	}
+}
+
+// An agent touches the files of its own machine in the directory that was opened,
+// and nowhere else.
+func TestMCPLocalRoot(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.claim("files")
+	open := filepath.Join(b.dir, "open")
+	for _, dir := range []string{open, filepath.Join(open, "tree"), filepath.Join(open, "tree/deep")} {
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	big := bytes.Repeat([]byte("0123456789abcdef"), 1<<17) // 2 MiB
+	for name, content := range map[string]string{"tree/a": "one", "tree/deep/b": "two", "big": string(big)} {
+		b.write(filepath.Join(open, name), content)
+	}
+	b.write(filepath.Join(b.dir, "secret"), "not yours")
+	for name, to := range map[string]string{"out": b.dir, "tree/secret": "../../secret", "abs": filepath.Join(b.dir, "secret")} {
+		if err := os.Symlink(to, filepath.Join(open, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	start := func(args ...string) *agent {
+		t.Helper()
+		cmd := exec.Command(program("farhand"), append([]string{"mcp"}, args...)...)
+		cmd.Env, cmd.Dir = b.env(b.owner.env...), b.here()
+		return connect(t, &sdk.CommandTransport{Command: cmd})
+	}
+	if a := start(); slices.Contains(a.names, "upload_file") || slices.Contains(a.names, "download_file") || !slices.Contains(a.names, "copy_file") {
+		t.Errorf("without --local-root the tools are %v", a.names)
+	}
+	if a := start("--local-root", open, "--read-only"); slices.Contains(a.names, "upload_file") || slices.Contains(a.names, "copy_file") {
+		t.Errorf("with --read-only the tools are %v", a.names)
+	}
+	a := start("--local-root", open)
+	out, _ := a.call("upload_file", `{"from": "big", "to": "sub/big", "create_parents": true}`)
+	if got := b.read(filepath.Join(b.root(), "sub/big")); !bytes.Equal(got, big) || out["bytes"] != float64(len(big)) || len(out["sha256"].(string)) != 64 {
+		t.Errorf("%d bytes came: %v", len(got), out)
+	}
+	out, text := a.call("upload_file", `{"from": "tree", "to": "."}`)
+	if got := string(b.read(filepath.Join(b.root(), "tree/deep/b"))); got != "two" || out["files"] != 2.0 || !strings.Contains(text, "left out secret") {
+		t.Errorf("%q, %v", got, out)
+	}
+	out, _ = a.call("upload_file", `{"from": "tree", "to": "."}`)
+	if out["unchanged"] != 2.0 {
+		t.Errorf("once more: %v", out)
+	}
+	a.call("download_file", `{"path": "sub/big", "to": "came/big", "create_parents": true}`)
+	if got := b.read(filepath.Join(open, "came/big")); !bytes.Equal(got, big) {
+		t.Errorf("%d bytes came back", len(got))
+	}
+	out, _ = a.call("download_file", `{"path": "tree", "to": "came"}`)
+	if got := string(b.read(filepath.Join(open, "came/tree/a"))); got != "one" || out["files"] != 2.0 {
+		t.Errorf("%q, %v", got, out)
+	}
+	for _, args := range []string{`{"path": "tree/a", "to": "../a"}`, `{"path": "tree/a", "to": "out/a"}`, `{"path": "tree/a", "to": "/tmp/a"}`, `{"path": "tree", "to": "out/tree"}`, `{"path": "tree/a", "to": "abs"}`} {
+		if got, text := a.try("download_file", args); !got.IsError || !strings.HasPrefix(text, "PATH_OUTSIDE_ALLOWED_ROOT") && !strings.HasPrefix(text, "PATH_NOT_FOUND") {
+			t.Errorf("%s: %s", args, text)
+		}
+	}
+	for _, args := range []string{`{"from": "../secret", "to": "x"}`, `{"from": "out/secret", "to": "x"}`, `{"from": "abs", "to": "x"}`, `{"from": "/etc/passwd", "to": "x"}`, `{"from": "out", "to": "x"}`, `{"from": "tree/secret", "to": "x"}`} {
+		got, text := a.try("upload_file", args)
+		if !got.IsError || !strings.HasPrefix(text, "PATH_OUTSIDE_ALLOWED_ROOT") && !strings.HasPrefix(text, "PATH_NOT_FOUND") || strings.Contains(text, b.dir) {
+			t.Errorf("%s: %s", args, text)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(b.root(), "x")); err == nil {
+		t.Error("something that isn't in the directory was copied")
+	}
+	if got := string(b.read(filepath.Join(b.dir, "secret"))); got != "not yours" {
+		t.Errorf("outside there is %q now", got)
+	}
+	if r := b.owner.run("mcp", "--local-root", filepath.Join(b.dir, "nowhere")); r.code == 0 || !strings.Contains(r.stderr, "--local-root") {
+		t.Errorf("a directory that there isn't: %+v", r)
 	}
 }
 

@@ -101,13 +101,17 @@ func hint(e *wire.Error) string {
 		return allow(text("ceiling"), text("capability"))
 	case wire.HardwareNotGranted:
 		return allow(text("ceiling"), text("device"))
-	case wire.PathOutsideAllowedRoot:
+	case wire.PathOutsideAllowedRoot, wire.PathNotFound:
+		if h := text("hint"); h != "" {
+			return spoken(h)
+		}
+		if e.Code == wire.PathNotFound {
+			return "list_files shows what is there"
+		}
 		if c := list("roots"); c != "" {
 			return "only these directories and what lies in them can be reached: " + c
 		}
 		return "only paths below a root that list_machines shows can be reached"
-	case wire.PathNotFound:
-		return "list_files shows what is there"
 	case wire.PathNotEmpty:
 		return "set recursive to remove a directory with everything in it"
 	case wire.PathExists:

@@ -2,13 +2,16 @@ package mcp
 
 import (
 	"encoding/json"
+	"flag"
 	"os"
 	"regexp"
 	"strings"
 	"testing"
 	"unicode/utf8"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/google/jsonschema-go/jsonschema"
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"farhand/wire"
 )
@@ -72,6 +75,39 @@ func sound(t *testing.T, where string, s *jsonschema.Schema) {
 	}
 	if s.Items != nil {
 		sound(t, where+" item", s.Items)
+	}
+}
+
+var update = flag.Bool("update", false, "write testdata/tools.json anew")
+
+// What agents are shown of the tools, all of it: a change of a name, of a schema or
+// of what a tool says about itself is one that agents notice.
+func TestToolsAreAsBefore(t *testing.T) {
+	type shown struct {
+		*sdk.Tool
+		Needs wire.Capability `json:"needs_capability,omitempty"`
+		Here  bool            `json:"needs_local_root,omitempty"`
+	}
+	var all []shown
+	for _, one := range tools() {
+		all = append(all, shown{one.Tool, one.needs, one.here})
+	}
+	got, err := json.MarshalIndent(all, "", " ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got = append(got, '\n')
+	if *update {
+		if err := os.WriteFile("testdata/tools.json", got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile("testdata/tools.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(string(want), string(got)); d != "" {
+		t.Errorf("(-want +got; -update writes it anew):\n%s", d)
 	}
 }
 

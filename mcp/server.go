@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -24,6 +25,9 @@ type Config struct {
 	// closed before the Server.
 	Client *client.Client
 	Log    *slog.Logger // nil: nothing is logged
+	// LocalRoot is a directory of this computer that agents may copy files into and
+	// out of, and nothing else of it; nil: none. It stays the caller's.
+	LocalRoot *os.Root
 	// ReadOnly leaves out every tool that changes something.
 	ReadOnly bool
 	// Look is how often the Server looks whether something else was granted; 0 is
@@ -42,6 +46,7 @@ type Config struct {
 type Server struct {
 	client    *client.Client
 	log       *slog.Logger
+	localRoot *os.Root
 	readOnly  bool
 	heartbeat time.Duration
 	mcp       *mcp.Server
@@ -74,7 +79,7 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 		log = slog.New(slog.DiscardHandler)
 	}
 	s := &Server{
-		client: cfg.Client, log: log, readOnly: cfg.ReadOnly, heartbeat: cfg.Heartbeat,
+		client: cfg.Client, log: log, localRoot: cfg.LocalRoot, readOnly: cfg.ReadOnly, heartbeat: cfg.Heartbeat,
 		wake: make(chan struct{}, 1), sessions: make(map[place]*client.Session), screens: make(map[string]*screen),
 	}
 	if s.heartbeat <= 0 {
@@ -218,7 +223,7 @@ func granted(m client.Machine, token *wire.Ceiling) wire.Capabilities {
 func (s *Server) become(now reach) {
 	var gone []string
 	for _, t := range tools() {
-		if s.readOnly && !t.Annotations.ReadOnlyHint {
+		if s.readOnly && !t.Annotations.ReadOnlyHint || t.here && s.localRoot == nil {
 			continue
 		}
 		had := s.reach.known && s.reach.has(t.needs)
@@ -257,6 +262,6 @@ func (r reach) has(c wire.Capability) bool {
 // tools are all there are, in the order in which a reader wants to meet them.
 func tools() []tool {
 	return slices.Concat(
-		machineTools(), fileTools(), commandTools(), terminalTools(), gpioTools(), busTools(), serialTools(), usbTools(), printerTools(), modelTools(), privateTools(),
+		machineTools(), eventTools(), observeTools(), fileTools(), transferTools(), commandTools(), terminalTools(), gpioTools(), busTools(), serialTools(), usbTools(), printerTools(), modelTools(), privateTools(),
 	)
 }

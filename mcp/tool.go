@@ -28,6 +28,7 @@ const (
 type tool struct {
 	*mcp.Tool
 	needs wire.Capability // without it on any machine there is no such tool; empty: always there
+	here  bool            // it touches this computer's files: only with Config.LocalRoot
 	do    func(*Server) mcp.ToolHandler
 }
 
@@ -85,6 +86,12 @@ func (t tool) idempotent() tool {
 func (t tool) openWorld() tool {
 	yes := true
 	t.Annotations.OpenWorldHint = &yes
+	return t
+}
+
+// local says that the tool touches files of the computer that the Server runs on.
+func (t tool) local() tool {
+	t.here = true
 	return t
 }
 

@@ -3,7 +3,9 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"os"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/spf13/cobra"
@@ -12,7 +14,10 @@ import (
 )
 
 func (a *app) mcp() *cobra.Command {
-	var readOnly bool
+	var (
+		readOnly bool
+		local    string
+	)
 	cmd := &cobra.Command{
 		Use:   "mcp",
 		Short: "Serve the machines to an agent by the Model Context Protocol",
@@ -22,9 +27,11 @@ local model and everything wired to them: those that are granted, and no others.
 
 It can do what the login can that this command has. To allow an agent less, make a
 token and put it into the agent's configuration as FARHAND_TOKEN, or use
---read-only. Agents that reach the relay themselves need no command: its address
+--read-only. It can touch no file of this computer, unless --local-root opens a
+directory to copy from and to. Agents that reach the relay themselves need no command: its address
 for them ends in /mcp, and they sign in with a browser.`,
 		Example: `  farhand mcp
+  farhand mcp --local-root ~/exchange
   claude mcp add farhand -- farhand mcp
   claude mcp add farhand --env FARHAND_URL=https://relay.example.org --env FARHAND_TOKEN=fh_op_… -- farhand mcp --read-only`,
 		Args: between(0, 0, "no arguments"),
@@ -38,7 +45,14 @@ for them ends in /mcp, and they sign in with a browser.`,
 				return err
 			}
 			defer c.Close()
-			server, err := mcp.New(ctx, mcp.Config{Client: c, ReadOnly: readOnly})
+			cfg := mcp.Config{Client: c, ReadOnly: readOnly}
+			if local != "" {
+				if cfg.LocalRoot, err = os.OpenRoot(local); err != nil {
+					return fmt.Errorf("--local-root: %w", err)
+				}
+				defer cfg.LocalRoot.Close()
+			}
+			server, err := mcp.New(ctx, cfg)
 			if err != nil {
 				return err
 			}
@@ -51,6 +65,7 @@ for them ends in /mcp, and they sign in with a browser.`,
 		},
 	}
 	cmd.Flags().BoolVar(&readOnly, "read-only", false, "only tools that change nothing")
+	cmd.Flags().StringVar(&local, "local-root", "", "let the agent copy files from and to this `DIRECTORY` of this computer (default: none)")
 	return cmd
 }
 
