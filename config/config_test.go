@@ -279,3 +279,31 @@ func TestTextReadsBack(t *testing.T) {
 		t.Error("written")
 	}
 }
+
+func TestPrivate(t *testing.T) {
+	load := func(entries string) (Config, error) {
+		t.Helper()
+		return Load(Input{Environ: []string{"FARHAND_PRIVACY_PRIVATE=" + entries}, Home: "/home/pi", Hostname: "pi", UID: 1000})
+	}
+	c, err := load(`["/srv/a", "~/b/*.key;names=shown", "/c/**;schema=named;names=shown"]`)
+	if err != nil || len(c.Privacy.Private) != 3 || c.Privacy.AnswerChars != 2000 || c.Privacy.Release || c.Privacy.ReleaseTimeout != 10*time.Minute {
+		t.Fatalf("%+v, %v", c.Privacy, err)
+	}
+	p := c.Privacy.Private
+	if p[0].Named || p[0].Shown || p[1].Pattern.String() != "/home/pi/b/*.key" || p[1].Named || !p[1].Shown || !p[2].Named || !p[2].Shown {
+		t.Errorf("%+v", p)
+	}
+	many := strings.Repeat(`"/a",`, maxPrivate+1)
+	for _, entries := range []string{
+		`[""]`, `["relative"]`, `["/"]`, `["/a/../b"]`, `["/a;names=hidden"]`, `["/a;"]x`, `["/a;schema=named;"]`, `[` + many[:len(many)-1] + `]`,
+	} {
+		if c, err := load(entries); err == nil {
+			t.Errorf("%s gives %+v", entries, c.Privacy.Private)
+		}
+	}
+	for _, env := range []string{"FARHAND_PRIVACY_ANSWER_CHARS=0", "FARHAND_PRIVACY_ANSWER_CHARS=65537", "FARHAND_PRIVACY_RELEASE_TIMEOUT_SECONDS=0"} {
+		if _, err := Load(Input{Environ: []string{env}, Home: "/home/pi", Hostname: "pi", UID: 1000}); err == nil {
+			t.Errorf("%s was taken", env)
+		}
+	}
+}

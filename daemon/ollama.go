@@ -118,6 +118,9 @@ func (s *session) install(ctx context.Context, c *shim.Call, r wire.LLMInstall) 
 	if err != nil {
 		return nil, err
 	}
+	if err := s.mayReplaceServer(c); err != nil {
+		return nil, err
+	}
 	sum := strings.ToLower(r.SHA256)
 	if !isSHA256(sum) {
 		return nil, wire.Errorf(wire.InvalidArgument, "sha256 must be 64 hexadecimal digits").With("field", "sha256")

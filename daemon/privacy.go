@@ -271,6 +271,16 @@ func (s *session) typed(text string) string {
 	return text
 }
 
+// mayReplaceServer refuses whoever isn't the owner to bring the program that private
+// files are given to.
+func (s *session) mayReplaceServer(c *shim.Call) error {
+	by := caller(c)
+	if s.d.private == nil || by.Owner != "" && by.Holder == by.Owner {
+		return nil
+	}
+	return wire.Errorf(wire.PrivacyModeBlocked, "while something on this machine is private, only its owner's own login installs what serves its models").With("reason", "model_server")
+}
+
 // noLogs refuses the journal where something is private: programs quote what they
 // read.
 func (d *services) noLogs() error {

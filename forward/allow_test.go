@@ -3,6 +3,7 @@ package forward
 import (
 	"context"
 	"errors"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -120,4 +121,47 @@ func FuzzAllow(f *testing.F) {
 			t.Errorf("%q lets %q port %d through as %+v", entry, host, port, target)
 		}
 	})
+}
+
+// TestAway: with something private, nothing leads to this machine, whatever the list
+// says and whatever it is called.
+func TestAway(t *testing.T) {
+	allow, err := ParseAllow([]string{"127.0.0.1:*", "localhost:*", "0.0.0.0/0:*", "[::]/0:*", "here.example:*", "there.example:*"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := func() []netip.Addr { return []netip.Addr{netip.MustParseAddr("192.0.2.7")} }
+	names := fakeNames{"here.example": {"198.51.100.1", "192.0.2.7"}, "there.example": {"198.51.100.1"}, "map.example": {"::ffff:127.0.0.1"}}
+	for host, blocked := range map[string]bool{
+		"127.0.0.1": true, "127.9.9.9": true, "::1": true, "0.0.0.0": true, "::": true, "::ffff:127.0.0.1": true, "localhost": true,
+		"192.0.2.7": true, "here.example": true, "map.example": true, "198.51.100.1": false, "there.example": false,
+	} {
+		a := allow.Away()
+		target, err := a.target(wire.ForwardOpen{Host: host, Port: 80})
+		if err == nil {
+			_, err = a.addresses(t.Context(), target, names, own)
+		}
+		if blocked != (wire.CodeOf(err) == wire.PrivacyModeBlocked) || !blocked && err != nil {
+			t.Errorf("%s: %v", host, err)
+		}
+		if target, err := allow.target(wire.ForwardOpen{Host: host, Port: 80}); err == nil {
+			if _, err := allow.addresses(t.Context(), target, names, own); errors.Is(err, wire.PrivacyModeBlocked) {
+				t.Errorf("%s without anything private: %v", host, err)
+			}
+		}
+	}
+	at := func(s string) net.Addr { return net.TCPAddrFromAddrPort(netip.MustParseAddrPort(s)) }
+	if !sameHost(at("10.1.2.3:5000"), at("10.1.2.3:80")) || sameHost(at("10.1.2.3:5000"), at("10.1.2.4:80")) {
+		t.Error("a connection to this machine isn't told from another")
+	}
+}
+
+type fakeNames map[string][]string
+
+func (f fakeNames) LookupNetIP(_ context.Context, _, host string) ([]netip.Addr, error) {
+	var out []netip.Addr
+	for _, s := range f[host] {
+		out = append(out, netip.MustParseAddr(s))
+	}
+	return out, nil
 }

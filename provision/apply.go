@@ -34,6 +34,7 @@ func (b *boot) system(ctx context.Context) {
 	if b.claimed {
 		in.ClaimKeyFile = in.StateDir + "/" + claimName
 	}
+	b.private(&in)
 	b.roots(&in)
 	r, err := b.render(in)
 	b.failed("render", err)
@@ -108,6 +109,44 @@ func (b *boot) roots(in *render.Input) {
 		good = append(good, dir)
 	}
 	in.Settings.Farhand.Roots = good
+}
+
+// private makes the directories below PrivateRoot that are to be private. They are
+// the daemon's user's alone, and so is what lies above them.
+func (b *boot) private(in *render.Input) {
+	for _, entry := range in.Settings.Farhand.Private {
+		dir, _, _ := strings.Cut(entry, ";")
+		dir = filepath.Clean(dir)
+		if dir != render.PrivateRoot && !strings.HasPrefix(dir, render.PrivateRoot+"/") || strings.ContainsAny(dir, "*?[") {
+			continue
+		}
+		if err := b.privateDir(dir); err != nil {
+			b.note("farhand.toml privacy.private", preseed.Changed, "a directory of it can't be made: "+atomicfile.Why(err))
+		}
+	}
+}
+
+func (b *boot) privateDir(dir string) error {
+	top, err := os.OpenRoot(b.path("/data"))
+	if err != nil {
+		return err
+	}
+	defer top.Close()
+	at := ""
+	for element := range strings.SplitSeq(strings.TrimPrefix(dir, "/data/"), "/") {
+		at = filepath.Join(at, element)
+		err := top.Mkdir(at, 0o700)
+		if errors.Is(err, fs.ErrExist) {
+			continue
+		}
+		if err == nil && b.Chown == nil {
+			err = top.Lchown(at, render.FarhandID, render.FarhandID)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // root makes a directory below the default root, which commands may write: none

@@ -37,8 +37,10 @@ timezone = "Europe/Berlin"
 `
 	someFarhand = `relay = "https://relay.example"
 claim_key = "fhc_0123456789abcdef"
-roots = ["/data/work/a/b"]
+roots = ["/data/work/a/b", "/data/private/x"]
 shell = true
+[privacy]
+private = ["/data/private/x;schema=named", "/data/private/*.key", "/data/elsewhere"]
 [sudo]
 operator = true
 `
@@ -66,7 +68,7 @@ func TestFirstBoot(t *testing.T) {
 		t.Errorf("claim key %q", key)
 	}
 	config := m.file("/run/farhand/config.toml")
-	for _, want := range []string{`platform_url = "https://relay.example"`, `claim_key_file = "/data/farhand/state/claim-key"`, `roots = ["/data/work/a/b"]`, "[shell]\nenabled = true"} {
+	for _, want := range []string{`platform_url = "https://relay.example"`, `claim_key_file = "/data/farhand/state/claim-key"`, `roots = ["/data/work/a/b", "/data/private/x"]`, `private = ["/data/private/x;schema=named", "/data/private/*.key", "/data/elsewhere"]`, "[shell]\nenabled = true"} {
 		if !strings.Contains(config, want) {
 			t.Errorf("the daemon's configuration lacks %s:\n%s", want, config)
 		}
@@ -88,6 +90,14 @@ func TestFirstBoot(t *testing.T) {
 		if info, err := os.Stat(m.path(dir)); err != nil || !info.IsDir() {
 			t.Errorf("%s: %v", dir, err)
 		}
+	}
+	for _, dir := range []string{"/data/private", "/data/private/x"} {
+		if info, err := os.Stat(m.path(dir)); err != nil || info.Mode().Perm() != 0o700 {
+			t.Errorf("%s: %v, %v", dir, info, err)
+		}
+	}
+	if _, err := os.Stat(m.path("/data/elsewhere")); err == nil {
+		t.Error("a directory beside those that are private was made")
 	}
 	for _, command := range []string{"systemctl start --no-block ssh.service", "systemctl daemon-reload"} {
 		if !m.did(command) {

@@ -5,12 +5,14 @@ import (
 	"net/url"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 
 	"farhand/forward"
 	"farhand/internal/lazyregexp"
+	"farhand/internal/pathglob"
 	"farhand/provision/hardware"
 	"farhand/wire"
 )
@@ -21,6 +23,7 @@ func parseFarhand(s *Settings, b []byte) []Item {
 	content, err := plain(b)
 	if err != nil {
 		r.add("", Refused, err.Error())
+		s.Farhand.closeIfMeant(&r, string(b), nil)
 		return r.items
 	}
 	table := farhandTable(&s.Farhand)
@@ -34,7 +37,58 @@ func parseFarhand(s *Settings, b []byte) []Item {
 	if len(f.ForwardAllow) > 0 && f.Capabilities != nil && !slices.Contains(f.Capabilities, string(wire.Forward)) {
 		r.add("forward.allow", Changed, "nothing is forwarded: capabilities have no forward")
 	}
+	f.closeIfMeant(&r, content, table)
 	return r.items
+}
+
+// allFiles is the entry that makes all files private.
+const allFiles = "/**"
+
+// closeIfMeant makes everything private if the card's owner wanted something to be,
+// and not all of that was understood.
+func (f *Farhand) closeIfMeant(r *report, content string, table map[string]setter) {
+	if !strings.Contains(strings.ToLower(content), "privacy") {
+		return
+	}
+	meant := len(r.items) == maxItems
+	for _, i := range r.items {
+		key := strings.TrimPrefix(strings.TrimPrefix(i.Item, r.file), " ")
+		_, known := table[key]
+		meant = meant || i.Outcome == Refused && (!known || strings.HasPrefix(key, "privacy."))
+	}
+	if meant {
+		f.Private = []string{allFiles}
+		r.add("privacy", Changed, "everything is private, until what the card says about privacy can be understood")
+	}
+}
+
+// setPrivate takes all entries, or none: one that is left out would be open.
+func (f *Farhand) setPrivate(v value) (note string, err error) {
+	for _, entry := range v.list {
+		path, options, _ := strings.Cut(entry, ";")
+		if _, err := pathglob.Parse(path, ""); err != nil {
+			return "", errors.New("an entry is an absolute path with *, ?, [...] or **, and ;schema=named or ;names=shown behind it")
+		}
+		for option := range strings.SplitSeq(options, ";") {
+			if option != "" && option != "schema=named" && option != "names=shown" {
+				return "", errors.New("behind an entry may stand ;schema=named and ;names=shown")
+			}
+		}
+	}
+	if len(v.list) > maxTargets {
+		return "", errors.New("there may be 64 entries")
+	}
+	f.Private = v.list
+	return "", nil
+}
+
+func (f *Farhand) setAnswerChars(v value) (note string, err error) {
+	n, err := strconv.Atoi(v.text)
+	if err != nil || n < 1 || n > 65536 {
+		return "", errors.New("must lie between 1 and 65536")
+	}
+	f.AnswerChars = n
+	return "", nil
 }
 
 func farhandTable(f *Farhand) map[string]setter {
@@ -47,6 +101,9 @@ func farhandTable(f *Farhand) map[string]setter {
 		"capabilities":           {aList, f.setCapabilities},
 		"shell":                  flag(func(b bool) { f.Shell = b }),
 		"forward.allow":          {aList, f.setForwardAllow},
+		"privacy.private":        {aList, f.setPrivate},
+		"privacy.answer_chars":   {aNumber, f.setAnswerChars},
+		"privacy.release":        flag(func(b bool) { f.Release = b }),
 		"sudo.operator":          flag(func(b bool) { f.OperatorSudo = b }),
 		"wifi.rescue":            flag(func(b bool) { f.WifiRescue = b }),
 		"wifi.rescue_passphrase": noted(&f.RescuePassphrase, rescuePassphrase),

@@ -300,3 +300,36 @@ func TestRelay(t *testing.T) {
 		}
 	}
 }
+
+// What an owner wanted to be private and nobody understood is everything.
+func TestPrivate(t *testing.T) {
+	for text, want := range map[string][]string{
+		"[privacy]\nprivate = [\"/data/private\", \"/data/work/**/*.key;names=shown\"]\nanswer_chars = 500\nrelease = true\n": {"/data/private", "/data/work/**/*.key;names=shown"},
+		"privacy.private = [\"/data/private\"]\n":                            {"/data/private"},
+		"[privacy]\nprivate = []\n":                                          {},
+		"name = \"x\"\n":                                                     nil,
+		"colour = \"red\"\nbroken\n":                                         nil,
+		"[privacy]\nprivate = [\"/data/private\", \"relative\"]\n":           {allFiles},
+		"[privacy]\nprivate = [\"/data/private;names=hidden\"]\n":            {allFiles},
+		"[privacy]\nprivate = \"/data/private\"\n":                           {allFiles},
+		"[privacy]\nprivate = [\"/data/private\n":                            {allFiles},
+		"[privacy]\nprivat = [\"/data/private\"]\n":                          {allFiles},
+		"[Privacy]\nprivate = [\"/data/private\"]\n":                         {allFiles},
+		"[privacy\nprivate = [\"/data/private\"]\n":                          {allFiles},
+		"[privacy]\nprivate = [\"/data/private\"]\nanswer_chars = 0\n":       {allFiles},
+		"[privacy]\nprivate = [\"/a\"]\nprivate = [\"/b\"]\n":                {allFiles},
+		"[privacy]\nprivate = [\"/data/private\"]\n[sudo]\noperator = \"x\"": {"/data/private"},
+	} {
+		s, report := Parse(Files{Farhand: []byte(text)})
+		if f := s.Farhand; !slices.Equal(f.Private, want) || (f.Private == nil) != (want == nil) {
+			t.Errorf("%q makes %q private: %v", text, f.Private, report)
+		}
+		if again, _ := Parse(Files{Farhand: s.Farhand.TOML()}); !cmp.Equal(again.Farhand, s.Farhand) {
+			t.Errorf("%q, written and read, is %+v", text, again.Farhand)
+		}
+	}
+	s, _ := Parse(Files{Farhand: []byte("[privacy]\nanswer_chars = 500\nrelease = true\n")})
+	if s.Farhand.AnswerChars != 500 || !s.Farhand.Release {
+		t.Errorf("%+v", s.Farhand)
+	}
+}

@@ -69,6 +69,12 @@ type Farhand struct {
 	// Capabilities narrow what the daemon offers; nil: all that it has.
 	Capabilities []string `json:"capabilities,omitzero"`
 	Shell        bool     `json:"shell,omitempty"`
+	// Private is what never leaves the machine, as the daemon's privacy.private has
+	// it; what an owner wanted and nobody understood makes it everything.
+	Private []string `json:"private,omitzero"`
+	// AnswerChars bounds what the local model may say of it; 0: as the daemon has it.
+	AnswerChars int  `json:"answer_chars,omitempty"`
+	Release     bool `json:"release,omitempty"`
 	// ForwardAllow are the targets HOST:PORT that connections may be forwarded to.
 	ForwardAllow []string `json:"forward_allow,omitzero"`
 	// OperatorSudo lets commands become root.

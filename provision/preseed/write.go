@@ -101,6 +101,18 @@ func (f Farhand) TOML() []byte {
 		w.list("capabilities", f.Capabilities)
 	}
 	w.flag("shell", f.Shell)
+	if f.Private != nil || f.AnswerChars != 0 || f.Release {
+		w.table("privacy")
+		if f.Private != nil {
+			w.list("private", f.Private)
+		}
+		if f.AnswerChars != 0 {
+			fmt.Fprintf(&w.b, "answer_chars = %d\n", f.AnswerChars)
+		}
+		if f.Release {
+			w.flag("release", true)
+		}
+	}
 	if f.ForwardAllow != nil {
 		w.table("forward")
 		w.list("allow", f.ForwardAllow)

@@ -15,6 +15,10 @@ const ConfigFile = Dir + "/config.toml"
 // DefaultRoot is what files reach unless the owner says otherwise.
 const DefaultRoot = "/data/work"
 
+// PrivateRoot is what of the data partition the daemon's user alone may enter: what
+// is private below it is made.
+const PrivateRoot = "/data/private"
+
 // daemon writes the daemon's configuration. Its bounds are the device's own
 // ceiling: what isn't in it, no approval can give.
 func (r *Result) daemon(in Input) {
@@ -50,6 +54,14 @@ func (r *Result) daemon(in Input) {
 		text("pin_sha256", f.CASHA256)
 	}
 	fmt.Fprintf(&b, "\n[shell]\nenabled = %t\n", f.Shell && offers(f, wire.Shell))
+	if len(f.Private) > 0 {
+		b.WriteString("\n[privacy]\n")
+		list("private", f.Private)
+		fmt.Fprintf(&b, "release = %t\n", f.Release)
+		if f.AnswerChars > 0 {
+			fmt.Fprintf(&b, "answer_chars = %d\n", f.AnswerChars)
+		}
+	}
 	if len(f.ForwardAllow) > 0 && offers(f, wire.Forward) {
 		b.WriteString("\n[forward]\n")
 		list("allow", f.ForwardAllow)
