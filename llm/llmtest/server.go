@@ -2,8 +2,8 @@
 // real one does (docs/api.md of ollama/ollama), with a model that says one known
 // sentence, a word a piece. Models of some names do otherwise with what they are
 // told: "echo…" says it, "think…" thinks it in hexadecimal digits before the
-// sentence, "quote…" fails at once with an error that quotes it, and "die…" after
-// a word. "cloud…" is said to run elsewhere.
+// sentence, "quote…" fails at once with an error that quotes the end of it, and
+// "die…" after a word. "cloud…" is said to run elsewhere.
 package llmtest
 
 import (
@@ -143,6 +143,12 @@ func (r request) prompt() string {
 	return b.String()
 }
 
+// end is what of the prompt still stands in an error that is cut short.
+func (r request) end() string {
+	p := r.prompt()
+	return p[max(0, len(p)-150):]
+}
+
 func (s *Server) read(w http.ResponseWriter, r *http.Request) (request, bool) {
 	var in request
 	if err := json.NewDecoder(r.Body).Decode(&in); err != nil {
@@ -181,7 +187,7 @@ func (s *Server) chat(w http.ResponseWriter, r *http.Request) {
 	}
 	if strings.HasPrefix(in.Model, "quote") {
 		w.WriteHeader(http.StatusInternalServerError)
-		fmt.Fprintf(w, `{"error":%s}`, quoted("can't make sense of "+in.prompt()))
+		fmt.Fprintf(w, `{"error":%s}`, quoted("can't make sense of "+in.end()))
 		return
 	}
 	s.load(in.Model)
@@ -206,7 +212,7 @@ func (s *Server) chat(w http.ResponseWriter, r *http.Request) {
 	for i, word := range words {
 		line(`"message":{"role":"assistant","content":%s},"done":false`, quoted(word))
 		if strings.HasPrefix(in.Model, "die") {
-			fmt.Fprintf(w, `{"error":%s}`+"\n", quoted("the runner died of "+in.prompt()))
+			fmt.Fprintf(w, `{"error":%s}`+"\n", quoted("the runner died of "+in.end()))
 			return
 		}
 		if i > 0 || hold == nil {

@@ -5,6 +5,7 @@
 package shimtest
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -364,6 +365,14 @@ func (s *Socket) take(kind int, text []byte) string {
 		PendingCapacity *int            `json:"pending_capacity"`
 		Payload         json.RawMessage `json:"payload"`
 	}
+	var attached []byte
+	if kind == websocket.BinaryMessage && s.Granted.Has(wire.Transfer) {
+		head, tail, ok := bytes.Cut(text, []byte{0})
+		if !ok {
+			return "a binary frame with nothing attached"
+		}
+		kind, text, attached = websocket.TextMessage, head, tail
+	}
 	if kind != websocket.TextMessage || !utf8.Valid(text) {
 		return "not a text frame of UTF-8"
 	}
@@ -382,7 +391,10 @@ func (s *Socket) take(kind int, text []byte) string {
 	case len(e.Payload) == 0 || e.Payload[0] != '{':
 		return e.Type + " without an object payload"
 	}
-	env := wire.Envelope{Type: t, ID: e.ID, PendingCapacity: e.PendingCapacity, Payload: e.Payload}
+	if attached != nil && t != wire.TTransferData {
+		return e.Type + " with something attached"
+	}
+	env := wire.Envelope{Type: t, ID: e.ID, PendingCapacity: e.PendingCapacity, Payload: e.Payload, Data: attached}
 	if t == wire.TStatus {
 		if e.PendingCapacity == nil {
 			return "STATUS without pending_capacity"
@@ -485,7 +497,10 @@ func (s *Socket) Expect(id string, answer wire.Type) {
 }
 
 // Request sends a request and returns its id.
-func (s *Socket) Request(t wire.Type, payload any) string {
+func (s *Socket) Request(t wire.Type, payload any) string { return s.RequestWith(t, payload, nil) }
+
+// RequestWith is Request with bytes attached, if there are any.
+func (s *Socket) RequestWith(t wire.Type, payload any, attached []byte) string {
 	m, ok := wire.MethodOf(t)
 	answer := m.Response
 	if !ok {
@@ -499,7 +514,17 @@ func (s *Socket) Request(t wire.Type, payload any) string {
 	if payload == nil {
 		payload = struct{}{}
 	}
-	s.write(map[string]any{"type": t, "id": id, "ts": 1.5, "payload": payload})
+	frame := map[string]any{"type": t, "id": id, "ts": 1.5, "payload": payload}
+	if len(attached) == 0 {
+		s.write(frame)
+		return id
+	}
+	b, err := json.Marshal(frame)
+	if err != nil {
+		s.p.t.Errorf("script: %v", err)
+		return id
+	}
+	s.Binary(append(append(b, 0), attached...))
 	return id
 }
 
