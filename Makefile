@@ -15,7 +15,7 @@ PROGRAMS := farhandd farhand farhand-relay
 # The lines that go test prints for packages without tests are noise.
 TESTFLAGS ?= -race -timeout 10m
 
-.PHONY: build build-arm64 build-amd64 run test lab lab-soak image image-repro boot-test test-compile chaos mcp-test bench lint fuzz clean
+.PHONY: build build-arm64 build-amd64 run test lab lab-soak image image-repro boot-test test-compile chaos mcp-test ollama ollama-test ollama-record bench lint fuzz clean
 
 build: ## all programs for this machine, into bin/
 	@mkdir -p bin
@@ -67,6 +67,7 @@ boot-test: build ## the image in emulated boards: pairing, use, power cuts, watc
 	@[ -n "$(IMAGE)" ] || $(MAKE) --no-print-directory image TARGET=$(TARGET)
 	@mkdir -p bin/internal
 	@CGO_ENABLED=0 $(GO) build -trimpath -o bin/internal/boot-test ./e2e/boot
+	@CGO_ENABLED=0 GOOS=linux GOARCH=$(ARCH) $(GO) build -trimpath -ldflags '-s -w' -o bin/linux-$(ARCH)/farhand-testmodel ./e2e/boot/testmodel
 	@exec bin/internal/boot-test -target $(TARGET) $(if $(QUICK),-quick) $(if $(IMAGE),-image '$(IMAGE)') $(if $(ONLY),-only '$(ONLY)') $(BOOTFLAGS)
 
 MINUTES ?= 4
@@ -80,6 +81,22 @@ mcp-test: build ## the protocol's official clients against a relay and a simulat
 	@rm -rf bin/mcp-test && mkdir -p bin/mcp-test && cp e2e/mcp/package.json e2e/mcp/package-lock.json e2e/mcp/client.mjs bin/mcp-test/
 	@cd bin/mcp-test && timeout 600 npm install --ignore-scripts --no-audit --no-fund --no-save --loglevel=error
 	@FARHAND_TEST_MUST=mcp-clients FARHAND_MCP_CLIENTS=$(CURDIR)/bin/mcp-test FARHAND_TEST_BIN=$(CURDIR)/bin $(GO) test -count=1 -timeout 5m -run 'TestMCPInspector|TestMCPTypeScript' ./e2e
+
+# The version whose client package llm has. The module's zip lacks the directories
+# named vendor: of three libraries two are Debian's, one has a stand-in here.
+OLLAMA_VERSION = $(shell $(GO) list -m -f '{{.Version}}' github.com/ollama/ollama)
+OLLAMA = bin/ollama/$(OLLAMA_VERSION)/ollama
+ollama: ## a real Ollama for tests, without graphics cards, into bin/ollama/VERSION/ (once; five minutes of two cores)
+	@[ -x $(OLLAMA) ] || { { command -v $${CXX:-g++} && [ -e /usr/include/nlohmann/json.hpp ] && [ -e /usr/include/stb/stb_image.h ]; } >/dev/null \
+		|| { echo 'make ollama needs a C++ compiler and two libraries (Debian: apt-get install g++ nlohmann-json3-dev libstb-dev).' >&2; exit 1; }; \
+		echo 'building Ollama $(OLLAMA_VERSION)'; GOBIN=$(CURDIR)/$(dir $(OLLAMA)) CGO_ENABLED=1 CGO_CPPFLAGS=-I$(CURDIR)/llm/llmtest/include \
+		$(GO) install -trimpath -ldflags '-s -w -X github.com/ollama/ollama/version.Version=$(OLLAMA_VERSION:v%=%)' github.com/ollama/ollama@$(OLLAMA_VERSION); }
+
+ollama-test: ollama ## package llm on a real Ollama, and whether that still answers as it was recorded
+	@FARHAND_TEST_MUST=ollama FARHAND_TEST_OLLAMA=$(CURDIR)/$(OLLAMA) $(GO) test -count=1 -timeout 5m ./llm/llmsuite ./llm/llmtest
+
+ollama-record: ollama ## what a real Ollama answers, into llm/llmtest/testdata
+	@FARHAND_TEST_MUST=ollama FARHAND_TEST_OLLAMA=$(CURDIR)/$(OLLAMA) $(GO) test -count=1 -timeout 5m -run '^TestRealShapes$$' ./llm/llmtest -update
 
 bench: build ## the bars: ratios against a bare limit measured in the same run
 	CGO_ENABLED=0 $(GO) run ./internal/bench --bin bin

@@ -63,6 +63,7 @@ func codeSteps(d *device) []step {
 		)
 	}
 	return append(steps,
+		step{"a local model is installed, updated and removed", 5 * time.Minute, d.ollama},
 		step{"it restarts: the second boot", d.longestBoot(), d.reboot(firmware.Start{}, "second boot")},
 		step{"a trial: it restarts from slot B", d.longestBoot(), d.trial},
 		step{"the trial was no choice: it restarts from slot A", d.longestBoot(), d.guarded},

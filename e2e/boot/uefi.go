@@ -57,6 +57,7 @@ func uefiSteps(d *device) []step {
 		step{"lines of gpio-sim", 2 * time.Minute, d.lines},
 		step{"the firmware's choice, its signatures and the disk that grew", time.Minute, d.started},
 		step{"a local model runs where the image brings one", time.Minute, d.model},
+		step{"else one is installed, updated and removed", 5 * time.Minute, d.ollama},
 		step{"nothing else has failed", time.Minute, d.healthy},
 		step{"a trial: it restarts from slot B", d.longestBoot(), next(grubenv.Choice{Slot: "a", Trial: "b"}, "b")},
 		step{"the trial was no choice: it restarts from slot A", d.longestBoot(), next(grubenv.Choice{Slot: "a"}, "a")},

@@ -1,14 +1,18 @@
-// Package llmtest is an Ollama server in the process of a test. It answers as the
-// real one does (docs/api.md of ollama/ollama), with a model that says one known
-// sentence, a word a piece. Models of some names do otherwise with what they are
-// told: "echo…" says it, "think…" thinks it in hexadecimal digits before the
-// sentence, "quote…" fails at once with an error that quotes the end of it, and
-// "die…" after a word. "cloud…" is said to run elsewhere.
+// Package llmtest is an Ollama server in the process of a test. It answers what a
+// real one was recorded to answer (testdata/ollama.json, renewed by make
+// ollama-record), with a model that says one known sentence; package llmsuite runs
+// the same tests on it and on a real one.
+//
+// Models of some names, which nobody recorded, do otherwise with what they are told:
+// "echo…" says it, "think…" thinks it in hexadecimal digits before the sentence,
+// "quote…" fails at once with an error that quotes the end of it, and "die…" after a
+// word. "cloud…" is said to run elsewhere.
 package llmtest
 
 import (
+	"encoding/hex"
 	"encoding/json"
-	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -21,9 +25,16 @@ import (
 // Sentence is what the model answers to everything.
 const Sentence = "Hello from a tiny test model. It has one layer!"
 
+// Words are the pieces in which Sentence comes.
+func Words() []string {
+	return []string{"Hello", " from", " a", " tiny", " test", " model", ".", " It", " has", " one", " layer", "!"}
+}
+
 // Server is a running server. Its methods are safe for concurrent use.
 type Server struct {
 	URL string
+
+	shapes map[string]Exchange // by name; only read
 
 	mu     sync.Mutex
 	models []string
@@ -34,13 +45,21 @@ type Server struct {
 	state  *sync.Cond
 }
 
-// Start starts a server that has these models.
+// Start starts a server that has these models. Endless says the sentence for ever,
+// every other one once.
 func Start(t testing.TB, models ...string) *Server {
 	t.Helper()
-	s := &Server{models: models}
+	s := &Server{models: models, shapes: make(map[string]Exchange)}
 	s.state = sync.NewCond(&s.mu)
+	all, err := Recorded()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range all {
+		s.shapes[x.Name] = x
+	}
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /api/version", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"version":"0.17.4"}`) })
+	mux.HandleFunc("GET /api/version", func(w http.ResponseWriter, _ *http.Request) { s.answer(w, xVersion, filling{}) })
 	mux.HandleFunc("GET /api/tags", s.tags)
 	mux.HandleFunc("GET /api/ps", s.ps)
 	mux.HandleFunc("POST /api/show", s.show)
@@ -48,6 +67,7 @@ func Start(t testing.TB, models ...string) *Server {
 	mux.HandleFunc("POST /api/generate", s.generate)
 	mux.HandleFunc("POST /api/embed", s.embed)
 	mux.HandleFunc("POST /api/pull", s.pull)
+	mux.HandleFunc("POST /api/copy", s.copy)
 	mux.HandleFunc("DELETE /api/delete", s.remove)
 	server := httptest.NewServer(mux)
 	s.URL = server.URL
@@ -86,53 +106,153 @@ func (s *Server) Ended() (ended, running int) {
 	return s.ended, s.live
 }
 
-func (s *Server) has(name string) bool { return slices.Contains(s.models, name) }
+// filling is what takes the place of the names and numbers that were recorded.
+type filling struct {
+	model  string // of Tiny and of the unknown one
+	inputs []string
+	tokens int // in the answer; 0: as recorded
+}
 
-func missing(w http.ResponseWriter, name string) {
-	w.WriteHeader(http.StatusNotFound)
-	fmt.Fprintf(w, `{"error":"model %s not found"}`, strings.ReplaceAll(fmt.Sprintf("%q", name), `"`, "'"))
+// answer writes what was recorded under a name.
+func (s *Server) answer(w http.ResponseWriter, name string, f filling) {
+	for _, line := range s.begin(w, name).Answers {
+		f.write(w, line)
+	}
+}
+
+// begin writes all but the lines.
+func (s *Server) begin(w http.ResponseWriter, name string) Exchange {
+	x := s.shapes[name]
+	if x.Type != "" {
+		w.Header().Set("Content-Type", x.Type)
+	}
+	w.WriteHeader(x.Status)
+	return x
+}
+
+func (f filling) write(w http.ResponseWriter, line any) {
+	_ = json.NewEncoder(w).Encode(f.fill(line, ""))
+	w.(http.Flusher).Flush()
+}
+
+// perToken is how long a token takes by what the server says.
+const perToken = 10 * time.Millisecond
+
+// fill is a recorded value with something for each placeholder.
+func (f filling) fill(v any, key string) any {
+	switch v := v.(type) {
+	case map[string]any:
+		out := make(map[string]any, len(v))
+		for k, x := range v {
+			out[k] = f.fill(x, k)
+		}
+		if n, ok := v["eval_count"].(float64); ok {
+			if f.tokens > 0 {
+				n = float64(f.tokens)
+			}
+			out["eval_count"], out["eval_duration"] = n, n*float64(perToken)
+		}
+		return out
+	case []any:
+		if key == "embeddings" {
+			return f.vectors()
+		}
+		out := make([]any, len(v))
+		for i, x := range v {
+			out[i] = f.fill(x, "")
+		}
+		return out
+	case string:
+		return f.text(v, key)
+	}
+	return v
+}
+
+func (f filling) text(v, key string) any {
+	switch v {
+	case "<time>":
+		if key == "expires_at" {
+			return "2126-05-01T12:00:00Z"
+		}
+		return "2026-05-01T12:00:00Z"
+	case "<duration>":
+		return int64(30 * time.Millisecond)
+	case "<bytes>":
+		return 44_000_000
+	case "<digest>":
+		return "sha256:" + strings.Repeat("0", 64)
+	}
+	v = strings.NewReplacer("<digest>", strings.Repeat("0", 12), "<registry>", "registry.invalid").Replace(v)
+	if f.model != "" {
+		v = strings.NewReplacer(Tiny, f.model, nobody, f.model).Replace(v)
+	}
+	return v
+}
+
+// vectors are one for each input, which begins with its length.
+func (f filling) vectors() [][]float32 {
+	const width = 256
+	all := make([][]float32, len(f.inputs))
+	for i, text := range f.inputs {
+		all[i] = make([]float32, width)
+		all[i][0], all[i][1] = float32(len(text)), 0.5
+	}
+	return all
+}
+
+// each is a list of what was recorded of Tiny, once for each model.
+func (s *Server) each(w http.ResponseWriter, name string, models []string) {
+	x := s.begin(w, name)
+	answer := maps.Clone(x.Answers[0].(map[string]any))
+	list := []any{}
+	for _, model := range models {
+		for _, entry := range answer["models"].([]any) {
+			if entry.(map[string]any)["name"] == Tiny {
+				filled := filling{model: model}.fill(entry, "").(map[string]any)
+				if strings.HasPrefix(model, "cloud") {
+					filled["remote_model"], filled["remote_host"] = strings.TrimPrefix(model, "cloud-"), "https://models.example.org"
+				}
+				list = append(list, filled)
+			}
+		}
+	}
+	answer["models"] = list
+	filling{}.write(w, answer)
 }
 
 func (s *Server) tags(w http.ResponseWriter, _ *http.Request) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	list := []map[string]any{}
-	for _, name := range s.models {
-		entry := map[string]any{
-			"name": name, "model": name, "modified_at": "2026-05-01T12:00:00Z", "size": 3200000, "digest": "sha256:0000",
-			"details": map[string]any{"format": "gguf", "family": "llama", "families": []string{"llama"}, "parameter_size": "820.22K", "quantization_level": "F32"},
-		}
-		if strings.HasPrefix(name, "cloud") {
-			entry["remote_model"], entry["remote_host"] = strings.TrimPrefix(name, "cloud-"), "https://models.example.org"
-		}
-		list = append(list, entry)
-	}
-	_ = json.NewEncoder(w).Encode(map[string]any{"models": list})
+	models := slices.Clone(s.models)
+	s.mu.Unlock()
+	s.each(w, xTags, models)
 }
 
 func (s *Server) ps(w http.ResponseWriter, _ *http.Request) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	list := []map[string]any{}
-	for _, name := range s.loaded {
-		list = append(list, map[string]any{
-			"name": name, "model": name, "size": 44000000, "size_vram": 0, "context_length": 4096, "expires_at": "2126-05-01T12:00:00Z",
-		})
-	}
-	_ = json.NewEncoder(w).Encode(map[string]any{"models": list})
-}
-
-func (s *Server) show(w http.ResponseWriter, _ *http.Request) {
-	fmt.Fprint(w, `{"details":{"family":"llama"},"model_info":{"general.architecture":"llama","llama.block_count":1,"llama.attention.head_count":4,"llama.embedding_length":256}}`)
+	loaded := slices.Clone(s.loaded)
+	s.mu.Unlock()
+	s.each(w, xLoaded, loaded)
 }
 
 // request is what the handlers look at.
 type request struct {
-	Model     string          `json:"model"`
-	Input     []string        `json:"input"`
-	KeepAlive json.RawMessage `json:"keep_alive"`
-	Messages  []struct{ Content string }
+	Model       string          `json:"model"`
+	Stream      *bool           `json:"stream"`
+	Think       bool            `json:"think"`
+	Input       []string        `json:"input"`
+	KeepAlive   json.RawMessage `json:"keep_alive"`
+	Source      string          `json:"source"`
+	Destination string          `json:"destination"`
+	Messages    []struct {
+		Content string `json:"content"`
+	} `json:"messages"`
+	Options struct {
+		NumPredict int `json:"num_predict"`
+	} `json:"options"`
 }
+
+// is says whether the model's name begins so.
+func (r request) is(name string) bool { return strings.HasPrefix(r.Model, name) }
 
 // prompt is all that a model is told.
 func (r request) prompt() string {
@@ -149,20 +269,28 @@ func (r request) end() string {
 	return p[max(0, len(p)-150):]
 }
 
-func (s *Server) read(w http.ResponseWriter, r *http.Request) (request, bool) {
+// read reads a request for a model; one that there isn't is answered by what was
+// recorded as unknown.
+func (s *Server) read(w http.ResponseWriter, r *http.Request, unknown string) (request, bool) {
 	var in request
 	if err := json.NewDecoder(r.Body).Decode(&in); err != nil {
-		w.WriteHeader(http.StatusBadRequest)
-		fmt.Fprintf(w, `{"error":%q}`, err)
+		s.answer(w, xMalformed, filling{})
 		return in, false
 	}
+	name := in.Model + in.Source
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.has(in.Model) {
-		missing(w, in.Model)
-		return in, false
+	known := slices.Contains(s.models, name)
+	s.mu.Unlock()
+	if !known {
+		s.answer(w, unknown, filling{model: name})
 	}
-	return in, true
+	return in, known
+}
+
+func (s *Server) show(w http.ResponseWriter, r *http.Request) {
+	if in, ok := s.read(w, r, xShowUnknown); ok {
+		s.answer(w, xShow, filling{model: in.Model})
+	}
 }
 
 func (s *Server) load(name string) {
@@ -181,38 +309,57 @@ func (s *Server) count(live, ended int) {
 }
 
 func (s *Server) chat(w http.ResponseWriter, r *http.Request) {
-	in, ok := s.read(w, r)
+	in, ok := s.read(w, r, xChatUnknown)
 	if !ok {
 		return
 	}
-	if strings.HasPrefix(in.Model, "quote") {
+	if in.is("quote") {
 		w.WriteHeader(http.StatusInternalServerError)
-		fmt.Fprintf(w, `{"error":%s}`, quoted("can't make sense of "+in.end()))
+		failed(w, "can't make sense of "+in.end())
+		return
+	}
+	if in.Think {
+		s.answer(w, xThink, filling{model: in.Model})
 		return
 	}
 	s.load(in.Model)
+	if len(in.Messages) == 0 {
+		s.answer(w, xLoad, filling{model: in.Model})
+		return
+	}
 	s.count(1, 0)
 	defer s.count(-1, 1)
+	s.say(w, r, in)
+}
+
+// say writes the sentence as it was recorded, or as much of it as was asked for.
+func (s *Server) say(w http.ResponseWriter, r *http.Request, in request) {
 	s.mu.Lock()
 	hold := s.hold
 	s.mu.Unlock()
-	w.Header().Set("Content-Type", "application/x-ndjson")
-	line := func(format string, args ...any) {
-		fmt.Fprintf(w, `{"model":%q,"created_at":"2026-05-01T12:00:00Z",`+format+"}\n", append([]any{in.Model}, args...)...)
-		w.(http.Flusher).Flush()
+	f := filling{model: in.Model}
+	pieces, last := s.pieces(in)
+	many := len(pieces)
+	if in.Model == Endless {
+		many = 1 << 30
 	}
-	answer := Sentence
-	switch {
-	case strings.HasPrefix(in.Model, "echo"):
-		answer = in.prompt()
-	case strings.HasPrefix(in.Model, "think"):
-		line(`"message":{"role":"assistant","content":"","thinking":"%x"},"done":false`, in.prompt())
+	if n := in.Options.NumPredict; n > 0 && n < many {
+		many, f.tokens = n, n
+		cut := s.shapes[xCut].Answers
+		last = cut[len(cut)-1]
 	}
-	words := strings.SplitAfter(answer, " ")
-	for i, word := range words {
-		line(`"message":{"role":"assistant","content":%s},"done":false`, quoted(word))
-		if strings.HasPrefix(in.Model, "die") {
-			fmt.Fprintf(w, `{"error":%s}`+"\n", quoted("the runner died of "+in.end()))
+	if in.Stream != nil && !*in.Stream {
+		s.whole(w, f)
+		return
+	}
+	s.begin(w, xChat)
+	for i := range many {
+		f.write(w, pieces[i%len(pieces)])
+		if in.is("die") {
+			failed(w, "the runner died of "+in.end())
+			return
+		}
+		if r.Context().Err() != nil {
 			return
 		}
 		if i > 0 || hold == nil {
@@ -224,76 +371,133 @@ func (s *Server) chat(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	line(`"message":{"role":"assistant","content":""},"done":true,"done_reason":"stop","total_duration":330000000,"load_duration":300000000,"prompt_eval_count":9,"prompt_eval_duration":9000000,"eval_count":%d,"eval_duration":%d`,
-		len(words), len(words)*int(10*time.Millisecond))
+	f.write(w, last)
 }
 
-// quoted is a string as JSON has it.
-func quoted(s string) []byte {
-	b, _ := json.Marshal(s) // a string always can be
-	return b
+// pieces are the lines of an answer: as they were recorded, or like them.
+func (s *Server) pieces(in request) (pieces []any, last any) {
+	said := s.shapes[xChat].Answers
+	pieces, last = said[:len(said)-1], said[len(said)-1]
+	like := func(key, text string) any {
+		line := maps.Clone(pieces[0].(map[string]any))
+		message := maps.Clone(line["message"].(map[string]any))
+		message["content"], message[key] = "", text
+		line["message"] = message
+		return line
+	}
+	switch {
+	case in.is("echo"):
+		var echo []any
+		for word := range strings.SplitAfterSeq(in.prompt(), " ") {
+			echo = append(echo, like("content", word))
+		}
+		return echo, last
+	case in.is("think"):
+		return slices.Concat([]any{like("thinking", hex.EncodeToString([]byte(in.prompt())))}, pieces), last
+	}
+	return pieces, last
 }
 
+// failed writes an error as a line of a stream, or as all of an answer.
+func failed(w http.ResponseWriter, text string) {
+	_ = json.NewEncoder(w).Encode(map[string]any{"error": text})
+}
+
+// whole writes all of the sentence at once, or its first tokens.
+func (s *Server) whole(w http.ResponseWriter, f filling) {
+	answer := maps.Clone(s.begin(w, xWhole).Answers[0].(map[string]any))
+	if words := Words(); f.tokens > 0 {
+		message := maps.Clone(answer["message"].(map[string]any))
+		message["content"] = strings.Join(words[:min(f.tokens, len(words))], "")
+		answer["message"], answer["done_reason"] = message, "length"
+	}
+	f.write(w, answer)
+}
+
+// generate knows how to give a model's memory back.
 func (s *Server) generate(w http.ResponseWriter, r *http.Request) {
-	in, ok := s.read(w, r)
+	in, ok := s.read(w, r, xUnloadUnknown)
 	if !ok {
 		return
 	}
+	if stay := string(in.KeepAlive); stay != "0" && stay != `"0s"` {
+		w.WriteHeader(http.StatusNotImplemented)
+		return
+	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.loaded = slices.DeleteFunc(s.loaded, func(name string) bool { return name == in.Model })
-	fmt.Fprintf(w, `{"model":%q,"created_at":"2026-05-01T12:00:00Z","response":"","done":true,"done_reason":"unload"}`+"\n", in.Model)
+	s.mu.Unlock()
+	s.answer(w, xUnload, filling{model: in.Model})
 }
 
 func (s *Server) embed(w http.ResponseWriter, r *http.Request) {
-	in, ok := s.read(w, r)
+	in, ok := s.read(w, r, xEmbedUnknown)
 	if !ok {
 		return
 	}
 	s.load(in.Model)
-	vectors := make([][]float32, len(in.Input))
-	for i, text := range in.Input {
-		vectors[i] = []float32{float32(len(text)), 0.5}
-	}
-	_ = json.NewEncoder(w).Encode(map[string]any{"model": in.Model, "embeddings": vectors, "prompt_eval_count": len(in.Input)})
+	s.answer(w, xEmbed, filling{model: in.Model, inputs: in.Input})
 }
 
 // pull brings every model whose name doesn't say that it isn't there.
 func (s *Server) pull(w http.ResponseWriter, r *http.Request) {
 	var in request
-	_ = json.NewDecoder(r.Body).Decode(&in)
-	line := func(text string) {
-		fmt.Fprintln(w, text)
-		w.(http.Flusher).Flush()
-	}
-	line(`{"status":"pulling manifest"}`)
-	if strings.HasPrefix(in.Model, "nowhere") {
-		line(`{"error":"pull model manifest: file does not exist"}`)
+	if json.NewDecoder(r.Body).Decode(&in) != nil {
+		s.answer(w, xMalformed, filling{})
 		return
 	}
-	const digest = `"digest":"sha256:7f4030143c1c"`
-	line(`{"status":"pulling 7f4030143c1c",` + digest + `,"total":3200000}`)
-	for _, n := range []int{1000000, 2000000, 3200000} {
-		line(fmt.Sprintf(`{"status":"pulling 7f4030143c1c",%s,"total":3200000,"completed":%d}`, digest, n))
+	name := strings.TrimPrefix(in.Model, "http://")
+	switch {
+	case strings.HasPrefix(name, "127.0.0.1:1/"):
+		s.answer(w, xPullNowhere, filling{})
+		return
+	case strings.HasPrefix(name[strings.LastIndex(name, "/")+1:], "nowhere"):
+		s.answer(w, xPullUnknown, filling{})
+		return
 	}
-	for _, status := range []string{"verifying sha256 digest", "writing manifest"} {
-		line(fmt.Sprintf(`{"status":%q}`, status))
+	for _, v := range s.begin(w, xPull).Answers {
+		line := v.(map[string]any)
+		if line["status"] == "success" {
+			s.add(name)
+		}
+		total, layer := line["total"].(float64)
+		if !layer {
+			filling{}.write(w, line)
+			continue
+		}
+		on := maps.Clone(line) // progress, of which one line was kept
+		delete(on, "completed")
+		filling{}.write(w, on)
+		for _, part := range []float64{0.25, 0.5, 1} {
+			on["completed"] = int64(part * total)
+			filling{}.write(w, on)
+		}
 	}
+}
+
+func (s *Server) add(name string) {
 	s.mu.Lock()
-	if !s.has(in.Model) {
-		s.models = append(s.models, in.Model)
+	defer s.mu.Unlock()
+	if !slices.Contains(s.models, name) {
+		s.models = append(s.models, name)
 	}
-	s.mu.Unlock()
-	line(`{"status":"success"}`)
+}
+
+func (s *Server) copy(w http.ResponseWriter, r *http.Request) {
+	if in, ok := s.read(w, r, xCopyUnknown); ok {
+		s.add(in.Destination)
+		s.answer(w, xCopy, filling{})
+	}
 }
 
 func (s *Server) remove(w http.ResponseWriter, r *http.Request) {
-	in, ok := s.read(w, r)
+	in, ok := s.read(w, r, xRemoveUnknown)
 	if !ok {
 		return
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	gone := func(name string) bool { return name == in.Model }
 	s.models, s.loaded = slices.DeleteFunc(s.models, gone), slices.DeleteFunc(s.loaded, gone)
+	s.mu.Unlock()
+	s.answer(w, xRemove, filling{})
 }
