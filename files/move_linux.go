@@ -82,6 +82,8 @@ func (m *moving) do() error {
 		return m.root.protected(m.src)
 	case from.holdsPrivate():
 		return m.root.holdsPrivate(m.src)
+	case kindOf(&from.st) == unix.S_IFLNK && to.couldLead():
+		return m.root.holdsPrivate(m.dst)
 	case to.exists && !m.overwrite:
 		return m.exists()
 	case to.exists && m.root.never.holds(identOf(&to.st)):

@@ -460,6 +460,22 @@ func TestPrivateStays(t *testing.T) {
 	h.must(h.move("files/x", "other/x", false))
 	h.must(h.move("other", "elsewhere", false))
 	h.must(h.delete("elsewhere", true))
+	// Nor does a link come on the way, nor a mode that lets others in.
+	h.put("plain/x", "")
+	h.link("x", "plain/l")
+	for _, path := range []string{"files/sub/l", "absent"} {
+		strict := h.at(h.dir, "@/files/**/*.key", "@/absent/private")
+		_, err := strict.Make(h.ctx, wire.TransferMake{Path: path, Kind: wire.TransferLink, Target: h.dir + "/plain", CreateParents: true})
+		want(t, err, wire.PrivacyModeBlocked, "holds_private")
+		want(t, strict.move("plain/l", strings.TrimSuffix(path, "/sub/l")+"l", false), "")
+		h.must(os.Rename(h.in(strings.TrimSuffix(path, "/sub/l")+"l"), h.in("plain/l")))
+	}
+	want(t, h.at(h.dir, "@/files/**/*.key").move("plain/l", "files/l", false), wire.PrivacyModeBlocked, "holds_private")
+	open := "0777"
+	_, err = h.Make(h.ctx, wire.TransferMake{Path: "a/b", Kind: wire.TransferDirectory, Mode: &open})
+	want(t, err, wire.PrivacyModeBlocked, "holds_private")
+	_, err = h.Make(h.ctx, wire.TransferMake{Path: "plain", Kind: wire.TransferDirectory, Mode: &open})
+	h.must(err)
 	// Single private files may be written and deleted.
 	h.must(h.write("a/b/private/"+canaryName, "new"))
 	h.must(h.writeDeep("a/b/private/new/er", canary))

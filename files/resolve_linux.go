@@ -89,6 +89,10 @@ func (p *place) holdsPrivate() bool {
 	return p.onTheWay() || p.spot.t != nil && p.exists && kindOf(&p.st) == unix.S_IFDIR && p.spot.below(p.names())
 }
 
+// couldLead says whether a link at this place could be on the way of what a rule
+// means: what then stands behind it would have another path than the rule's.
+func (p *place) couldLead() bool { return p.spot.t != nil && p.spot.below(p.names()) }
+
 // onTheWay says whether a rule leads through what is there: a directory, or a
 // link.
 func (p *place) onTheWay() bool {

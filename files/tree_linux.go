@@ -165,6 +165,8 @@ func (r *Root) Make(ctx context.Context, req wire.TransferMake) (Trace, error) {
 func (r *Root) makeDir(a asked, p *place, mode *uint32, mtime *int64) error {
 	var at handle
 	switch {
+	case mode != nil && p.onTheWay(): // or others could put something in the place of what is private
+		return r.holdsPrivate(a)
 	case p.exists && kindOf(&p.st) != unix.S_IFDIR:
 		return a.fail(wire.PathExists, "", "path %s exists and is no directory", a.shown())
 	case p.exists && p.name == "":
@@ -218,7 +220,7 @@ func setDirMode(fd int, mode uint32) error {
 
 // makeLink makes a link whose target lies in the root, or will.
 func (r *Root) makeLink(ctx context.Context, a asked, p *place, req wire.TransferMake) error {
-	if p.onTheWay() {
+	if p.onTheWay() || p.couldLead() {
 		return r.holdsPrivate(a)
 	}
 	if p.exists && kindOf(&p.st) != unix.S_IFLNK {
