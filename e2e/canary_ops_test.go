@@ -18,7 +18,7 @@ import (
 
 // shared is what the probers of a machine know together, as those of one token do.
 type shared struct {
-	service int // port of something on this machine that tells a private file
+	service string // port of something on this machine that tells a private file
 
 	mu       sync.Mutex
 	aliases  []string            // paths as lists told them
@@ -28,7 +28,7 @@ type shared struct {
 	outcomes map[string]map[string]int // by request, how often which answer
 }
 
-func newShared(service int) *shared {
+func newShared(service string) *shared {
 	return &shared{service: service, stubs: make(map[string][]string), outcomes: make(map[string]map[string]int)}
 }
 
@@ -595,7 +595,7 @@ func (p *prober) forward() probe {
 		return probe{typ: wire.TForwardData, payload: map[string]any{"stream": p.h.streams[p.rng.IntN(len(p.h.streams))], "offset": 0, "data": base64.StdEncoding.EncodeToString([]byte("GET / HTTP/1.0\r\n\r\n"))}}
 	}
 	host := pick(p, "127.0.0.1", "localhost", "::1", "0.0.0.0", "127.1", "127.0.0.2", "::ffff:127.0.0.1", "[::1]", "LOCALHOST", "localhost.", "2130706433")
-	return probe{typ: wire.TForwardOpen, payload: map[string]any{"host": host, "port": p.h.service}} // its stream says that it failed
+	return probe{typ: wire.TForwardOpen, payload: map[string]any{"host": host, "port": json.Number(p.h.service)}} // its stream says that it failed
 }
 
 func (p *prober) observe() probe {

@@ -8,7 +8,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -199,10 +198,21 @@ func (c *canaries) secrets() *canary.Set {
 	return canary.New(all)
 }
 
+// surround has a journal and a server on this machine that tell what is private; it
+// is the server's address.
+func (c *canaries) surround() (service string) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprintf(w, "%s\n", c.name["local service"]) }))
+	c.t.Cleanup(server.Close)
+	journal, entries := c.b.fakeJournal()
+	appendLine(c.t, entries, fmt.Sprintf(`{"__REALTIME_TIMESTAMP":"1712345678000000","MESSAGE":%q}`, c.name["journal"]))
+	c.b.environ = []string{journal}
+	return server.Listener.Addr().String()
+}
+
 // config is the machine's: everything on that there is, and these files private.
 func (c *canaries) config(model, service string) string {
 	root := c.b.root()
-	port := service[strings.LastIndexByte(service, ':')+1:]
+	_, port, _ := strings.Cut(service, ":")
 	return fmt.Sprintf("[llm]\nenabled = true\nurl = %q\ncontext_tokens = 8192\n[forward]\nallow = [\"127.0.0.1:%s\", \"localhost:%s\", \"[::1]:%s\", \"0.0.0.0:%s\"]\n", model, port, port, port, port) +
 		fmt.Sprintf("[privacy]\nprivate = [%s]\nanswer_chars = 65536\n", quoted([]string{root + "/vault", root + "/**/*.secret", root + "/single.txt", root + "/deep/inner/only.txt", root + "/named;schema=named"}))
 }
@@ -248,12 +258,8 @@ func probePrivateFiles(t *testing.T, extensions wire.Capabilities, probes []int,
 	tap := tapped(t, cloud.url)
 	b.url = tap.url
 	c := plant(b, rand.New(rand.NewPCG(seed, 0)))
-	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprintf(w, "%s\n", c.name["local service"]) }))
-	defer service.Close()
-	journal, entries := b.fakeJournal()
-	appendLine(t, entries, fmt.Sprintf(`{"__REALTIME_TIMESTAMP":"1712345678000000","MESSAGE":%q}`, c.name["journal"]))
-	b.environ = []string{journal}
-	b.tables += c.config(llmtest.Start(t, canaryModels...).URL, service.Listener.Addr().String())
+	service := c.surround()
+	b.tables += c.config(llmtest.Start(t, canaryModels...).URL, service)
 	b.configure()
 	b.mustd(cloud.file(), "login", "--tokens", "-")
 	b.startDaemon()
@@ -266,7 +272,8 @@ func probePrivateFiles(t *testing.T, extensions wire.Capabilities, probes []int,
 	if err != nil {
 		t.Fatal(err)
 	}
-	shared := newShared(service.Listener.Addr().(*net.TCPAddr).Port)
+	_, port, _ := strings.Cut(service, ":")
+	shared := newShared(port)
 	stop := make(chan struct{})
 	var swapping, probing sync.WaitGroup
 	swapping.Go(func() { c.swap(stop) })
@@ -360,25 +367,41 @@ func (c *canaries) swap(stop <-chan struct{}) {
 	}
 }
 
-// searchElsewhere looks for copies: private content in what isn't private.
+// searchElsewhere looks for copies on the machine: private content in what isn't
+// private.
 func (c *canaries) searchElsewhere() {
+	c.t.Helper()
 	set := c.secrets()
-	err := filepath.WalkDir(c.b.root(), func(path string, d os.DirEntry, err error) error {
-		if errors.Is(err, os.ErrNotExist) {
-			return nil
-		} else if err != nil {
-			return err
+	c.eachFile(c.b.root(), func(path, rel string) {
+		_, private := c.private[rel]
+		if private || strings.HasPrefix(rel, "vault/") || strings.HasPrefix(rel, "named/") || strings.HasSuffix(rel, ".secret") ||
+			sameFile(path, c.at("vault/body.txt")) || sameFile(path, c.at("vault/large.bin")) {
+			return
 		}
-		rel, _ := filepath.Rel(c.b.root(), path)
-		if rel == "vault" || rel == "named" {
-			return filepath.SkipDir
-		}
-		if !d.Type().IsRegular() || rel == "single.txt" || rel == "deep/inner/only.txt" || strings.HasSuffix(rel, ".secret") || sameFile(path, c.at("vault/body.txt")) || sameFile(path, c.at("vault/large.bin")) {
-			return nil
-		}
-		content, err := os.ReadFile(path)
-		if hits := set.Find(content); err == nil && len(hits) > 0 {
+		if hits := set.Find(c.b.read(path)); len(hits) > 0 {
 			c.t.Errorf("the public file %s has %v", rel, hits)
+		}
+	})
+}
+
+// searchCopies looks for private content, and names, in what was copied from the
+// machine.
+func (c *canaries) searchCopies(dir string) {
+	c.t.Helper()
+	set := c.secrets()
+	c.eachFile(dir, func(path, rel string) {
+		if hits := append(set.Find(c.b.read(path)), set.Find([]byte(rel))...); len(hits) > 0 {
+			c.t.Errorf("the copy %s has %v", rel, hits)
+		}
+	})
+}
+
+func (c *canaries) eachFile(dir string, f func(path, rel string)) {
+	c.t.Helper()
+	err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() {
+			rel, _ := filepath.Rel(dir, path) // it lies below
+			f(path, rel)
 		}
 		return err
 	})
