@@ -22,7 +22,10 @@ const (
 	DefaultRing   = 256 << 10
 	DefaultMemory = 32 << 20
 	DefaultRetain = 15 * time.Minute
-	DefaultIdle   = 300 * time.Second
+	// DefaultRetainShared is for who comes back to a terminal after hours. Of what
+	// is kept so long, the oldest goes when others need the memory.
+	DefaultRetainShared = 2 * time.Hour
+	DefaultIdle         = 300 * time.Second
 )
 
 // maxPast bounds the ended streams that can still be fetched: a session that
@@ -37,6 +40,8 @@ type HubOptions struct {
 	// Retain is how long an ended stream can still be fetched. 0 means
 	// DefaultRetain.
 	Retain time.Duration
+	// RetainShared is that of a Shared. 0 means DefaultRetainShared.
+	RetainShared time.Duration
 	// Idle ends a stream whose receiver was not heard of for so long: it neither
 	// gave credit nor attached. 0 means DefaultIdle.
 	Idle time.Duration
@@ -61,6 +66,7 @@ type Hub struct {
 func NewHub(o HubOptions) *Hub {
 	o.Memory = cmp.Or(o.Memory, DefaultMemory)
 	o.Retain = cmp.Or(o.Retain, DefaultRetain)
+	o.RetainShared = cmp.Or(o.RetainShared, DefaultRetainShared)
 	o.Idle = cmp.Or(o.Idle, DefaultIdle)
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -186,7 +192,11 @@ func (h *Hub) ended(s *Stream) {
 		}
 		s.mu.Lock()
 		s.expiry.Stop()
-		s.expiry = time.AfterFunc(h.opts.Retain, func() {
+		retain := h.opts.Retain
+		if s.kind == share {
+			retain = h.opts.RetainShared
+		}
+		s.expiry = time.AfterFunc(retain, func() {
 			h.mu.Lock()
 			defer h.mu.Unlock()
 			h.forget(s)

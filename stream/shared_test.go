@@ -82,6 +82,11 @@ func TestSeveralReceiversOfOneSource(t *testing.T) {
 		if got := text(fourth); got != "o all\nthen more\n." {
 			t.Errorf("%q", got)
 		}
+		<-time.After(DefaultRetainShared - time.Minute)
+		_, late := watch(t, h, x, alice, x.Oldest(), 1000)
+		if got := text(late); got != "o all\nthen more\n." {
+			t.Errorf("after hours: %q", got)
+		}
 		<-time.After(DefaultRetain + time.Second)
 		if x.Oldest() != x.Next() || x.Line() != x.Next() || len(h.all()) != 0 {
 			t.Errorf("kept: %d to %d, %d streams", x.Oldest(), x.Next(), len(h.all()))

@@ -17,15 +17,17 @@ func openEnds(pty bool, z size) (ends, programEnds, error) {
 	var own ends
 	var its programEnds
 	for _, x := range []struct {
-		own, its **os.File
-		ours     int // which end of the pipe: 0 reads
+		own  *End
+		its  **os.File
+		ours int // which end of the pipe: 0 reads
 	}{{&own.in, &its.In, 1}, {&own.outEnd, &its.Out, 0}, {&own.errEnd, &its.Err, 0}} {
-		var err error
-		if *x.own, *x.its, err = pipe(x.ours); err != nil {
+		f, of, err := pipe(x.ours)
+		if err != nil {
 			own.close()
 			its.close()
 			return ends{}, programEnds{}, err
 		}
+		*x.own, *x.its = f, of
 	}
 	return own, its, nil
 }

@@ -209,6 +209,14 @@ func (s *Service) load() (savedFile, error) {
 	return f, nil
 }
 
+// end is a file as an End, and none as none.
+func end(f *os.File) End {
+	if f == nil {
+		return nil
+	}
+	return f
+}
+
 // adopt goes on with a terminal by its descriptors. An error says what is missing;
 // then nothing of it is left.
 func (t *terminal) adopt(restored map[string]*os.File) (err error) {
@@ -222,10 +230,10 @@ func (t *terminal) adopt(restored map[string]*os.File) (err error) {
 	}
 	log, run := take("log"), take("run")
 	if t.pty {
-		t.outEnd = take("pty")
+		t.outEnd = end(take("pty"))
 		t.in = t.outEnd
 	} else {
-		t.in, t.outEnd, t.errEnd = restored[t.stored("in")], take("out"), take("err")
+		t.in, t.outEnd, t.errEnd = end(restored[t.stored("in")]), end(take("out")), end(take("err"))
 		delete(restored, t.stored("in")) // which may have been closed
 	}
 	defer func() {
@@ -234,11 +242,12 @@ func (t *terminal) adopt(restored map[string]*os.File) (err error) {
 			t.unstore()
 			t.journal.close()
 			t.journal = nil
-			for _, f := range []*os.File{log, run, t.in, t.outEnd, t.errEnd} {
+			for _, f := range []*os.File{log, run} {
 				if f != nil {
 					f.Close() // may be closed already
 				}
 			}
+			t.ends.close()
 			t.ends = ends{}
 		}
 	}()

@@ -54,7 +54,7 @@ func (k *keyboard) total() int64 {
 // where the writer is to go on: before the end of the data if the program takes
 // no more for now. What a program that has ended, or that closed its input, would
 // have got is taken and gone.
-func (k *keyboard) apply(ctx context.Context, r wire.TerminalInput, to *os.File, j *journal, end func()) (int64, error) {
+func (k *keyboard) apply(ctx context.Context, r wire.TerminalInput, to End, j *journal, end func()) (int64, error) {
 	select {
 	case k.turn <- struct{}{}:
 		defer func() { <-k.turn }()
@@ -76,7 +76,10 @@ func (k *keyboard) apply(ctx context.Context, r wire.TerminalInput, to *os.File,
 	// Noted first: what a crash interrupts is rather typed not at all than twice.
 	begun := w.next
 	j.wrote(w.slot, r.Writer, begun+int64(len(data)))
-	n, err := writeNow(to, data)
+	var n int
+	if f, ok := to.(*os.File); ok {
+		n, err = writeNow(f, data)
+	}
 	if err == nil && n < len(data) {
 		var more int
 		_ = to.SetWriteDeadline(time.Now().Add(inputPatience)) // fails only if it is closed

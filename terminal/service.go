@@ -17,8 +17,9 @@ import (
 
 // Defaults of Options.
 const (
-	DefaultMax    = 16
-	DefaultRetain = stream.DefaultRetain
+	DefaultMax = 16
+	// DefaultRetain is for who comes late: a link may be lost for hours.
+	DefaultRetain = 24 * time.Hour
 )
 
 // maxEnded bounds the ended terminals that are still listed.
@@ -48,12 +49,17 @@ type Options struct {
 	Hub *stream.Hub
 	// Max bounds the terminals that run; 0 means DefaultMax.
 	Max int
-	// Retain is how long one that has ended is listed. It should be the Hub's.
+	// Retain is how long one that has ended is listed, with its exit code; 0 means
+	// DefaultRetain. What it wrote is kept as long as the Hub does.
 	Retain time.Duration
 	// Path is the file that says which terminals there are, for the next start.
 	Path string
 	// Keep is where what a terminal needs outlives this process; nil: nowhere.
 	Keep *Keep
+	// Ends, if set, makes our end of a terminal, in place of one of the system's;
+	// programs are given no files then. For tests whose clock is their own, which a
+	// descriptor doesn't know.
+	Ends func() (End, error)
 	// OnEnd is told of each that has ended. It may block for a moment.
 	OnEnd func(Ended)
 	Log   *slog.Logger

@@ -3,6 +3,7 @@ package terminal
 import (
 	"context"
 	"errors"
+	"io"
 	"os"
 	"sync"
 	"time"
@@ -56,12 +57,20 @@ type terminal struct {
 	releases []func()
 }
 
+// End is our end of what a program reads or writes. Its deadlines end a call that
+// waits, as those of an os.File do.
+type End interface {
+	io.ReadWriteCloser
+	SetReadDeadline(time.Time) error
+	SetWriteDeadline(time.Time) error
+}
+
 // ends are our ends of what the program reads and writes. With a pty they are
 // one file.
-type ends struct{ in, outEnd, errEnd *os.File }
+type ends struct{ in, outEnd, errEnd End }
 
 func (e ends) close() {
-	for _, f := range []*os.File{e.in, e.outEnd, e.errEnd} {
+	for _, f := range []End{e.in, e.outEnd, e.errEnd} {
 		if f != nil {
 			f.Close()
 		}
@@ -94,7 +103,7 @@ func makeTerminal(s *Service, id string) *terminal {
 
 // start starts the program and all that follows it.
 func (t *terminal) start(r Request) error {
-	own, files, err := openEnds(t.pty, t.size)
+	own, files, err := t.openEnds()
 	if err != nil {
 		return err
 	}
@@ -117,6 +126,18 @@ func (t *terminal) start(r Request) error {
 	t.s.save()
 	t.s.running.Go(t.run)
 	return nil
+}
+
+// openEnds makes what the program reads and writes.
+func (t *terminal) openEnds() (ends, programEnds, error) {
+	if t.s.o.Ends == nil {
+		return openEnds(t.pty, t.size)
+	}
+	if !t.pty {
+		return ends{}, programEnds{}, wire.Errorf(wire.FeatureNotSupported, "programs here have terminals alone")
+	}
+	own, err := t.s.o.Ends()
+	return ends{in: own, outEnd: own}, programEnds{}, err
 }
 
 // share makes the rings.
@@ -269,7 +290,7 @@ func (t *terminal) hangUp() {
 
 // wake has the pumps look what has changed.
 func (t *terminal) wake() {
-	for _, f := range []*os.File{t.outEnd, t.errEnd} {
+	for _, f := range []End{t.outEnd, t.errEnd} {
 		if f != nil {
 			_ = f.SetReadDeadline(time.Now()) // fails only if it is closed
 		}
@@ -304,7 +325,7 @@ func (t *terminal) finished(reason string, code int, unknown error) {
 }
 
 // pump copies what the program writes until there is nothing more or ctx ends.
-func (t *terminal) pump(ctx context.Context, from *os.File, to *stream.Shared, which int) {
+func (t *terminal) pump(ctx context.Context, from End, to *stream.Shared, which int) {
 	buf, keep := t.journal.buffer(which)
 	late, left := 0, stragglerMost
 	for {
@@ -410,12 +431,20 @@ func (t *terminal) resize(z size, force bool) error {
 		if other.rows++; other.rows > wire.MaxTerminalSide {
 			other.rows -= 2
 		}
-		if err := setSize(t.outEnd, other); err != nil {
+		if err := resize(t.outEnd, other); err != nil {
 			return err
 		}
 	}
 	t.size = z
-	return setSize(t.outEnd, z)
+	return resize(t.outEnd, z)
+}
+
+// resize sets the size of a terminal of the system's.
+func resize(e End, z size) error {
+	if f, ok := e.(*os.File); ok {
+		return setSize(f, z)
+	}
+	return nil
 }
 
 func (t *terminal) info() wire.TerminalInfo {
@@ -460,12 +489,12 @@ func (t *terminal) knows(writer string) bool { return t.keyboard.knows(writer) }
 // names are those of its descriptors in the store, by what they are.
 func (t *terminal) descriptors() map[string]*os.File {
 	all := make(map[string]*os.File)
+	ends := map[string]End{"in": t.in, "out": t.outEnd, "err": t.errEnd}
 	if t.pty {
-		all["pty"] = t.outEnd
-		return all
+		ends = map[string]End{"pty": t.outEnd}
 	}
-	for what, f := range map[string]*os.File{"in": t.in, "out": t.outEnd, "err": t.errEnd} {
-		if f != nil {
+	for what, e := range ends {
+		if f, ok := e.(*os.File); ok {
 			all[what] = f
 		}
 	}
