@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math/rand/v2"
 	"net/http"
 	"sync"
 	"time"
@@ -69,6 +70,43 @@ func (w watched) RoundTrip(r *http.Request) (*http.Response, error) {
 func (w watched) CloseIdleConnections() {
 	if c, ok := w.next.(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()
+	}
+}
+
+// arrivalSpread is up to how long after the network came the platform is tried:
+// where the power comes back to many machines, they shall not come at once.
+const arrivalSpread = time.Second
+
+// followNetworks tries the platform soon after this machine came into a network,
+// whatever pause the attempts before that have earned.
+func (d *daemon) followNetworks(ctx context.Context) {
+	arrived := make(chan struct{}, 1)
+	var wakes sync.WaitGroup
+	defer wakes.Wait()
+	wakes.Go(func() {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-arrived:
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(rand.N(arrivalSpread)):
+			}
+			d.shim.Wake()
+			d.poke()
+		}
+	})
+	err := present.Arrivals(ctx, func() {
+		select {
+		case arrived <- struct{}{}:
+		default:
+		}
+	})
+	if err != nil && ctx.Err() == nil {
+		d.log.Warn("networks that come are not noticed", "error", err)
 	}
 }
 

@@ -220,6 +220,7 @@ func (d *daemon) follow(ctx context.Context, background *sync.WaitGroup) {
 	background.Go(func() { d.keepSealed(ctx) })
 	background.Go(func() { slack.Return(ctx) })
 	background.Go(func() { d.time.keep(ctx) })
+	background.Go(func() { d.followNetworks(ctx) })
 	if d.hasHelper() {
 		d.rejoined <- struct{}{} // before this start, maybe
 		background.Go(func() { d.keepNetworks(ctx) })

@@ -152,11 +152,10 @@ func (k constant) Expiry() time.Time                                { return tim
 
 // script is a program on a terminal, played by the test.
 type script struct {
-	net.Conn  // its end of the terminal
-	exited    chan struct{}
-	code      int
-	hungUp    sync.Once
-	terminals chan *script
+	net.Conn // its end of the terminal
+	exited   chan struct{}
+	code     int
+	hungUp   sync.Once
 }
 
 func (p *script) Exited() <-chan struct{}  { return p.exited }

@@ -53,7 +53,7 @@ func Parse(text, home string) (Pattern, error) {
 		switch name {
 		case "", ".":
 		case "..":
-			return Pattern{}, errors.New("must not hold ..")
+			return Pattern{}, errors.New("must not have .. in it")
 		default:
 			names = append(names, name)
 		}

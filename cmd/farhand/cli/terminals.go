@@ -17,7 +17,7 @@ func (a *app) terminals() *cobra.Command {
 		Use:   "terminals [MACHINE]",
 		Short: "List and close the terminals of a machine",
 		Long: `terminals lists what farhand shell and farhand exec have started on a machine and
-that still runs; with --all also what ended within the last quarter of an hour, and
+that still runs; with --all also what ended within the last day, and
 how. farhand shell MACHINE --attach TERMINAL comes back to one, also to see the end of
 one that is over.`,
 		Example: `  farhand terminals pi
