@@ -7,7 +7,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -58,8 +57,14 @@ systemctl daemon-reload; systemctl restart --no-block farhandd`); err != nil {
 	if err := d.install(ctx, "lib/broken"); err == nil || !strings.Contains(err.Error(), "doesn't stay up") {
 		return unlike(err, "a version that falls over is installed")
 	}
-	if err := errors.Join(d.serves(ctx, wire.LLMNoModel), d.lies(ctx, "lib/second")); err != nil {
-		return fmt.Errorf("after that: %w", err)
+	if err := d.poll(ctx, time.Second, "the version of before doesn't run again", func() (bool, error) {
+		err := d.serves(ctx, wire.LLMNoModel)
+		return err == nil, err
+	}); err != nil {
+		return err
+	}
+	if err := d.lies(ctx, "lib/second"); err != nil {
+		return err
 	}
 	if _, err := d.farhand(ctx, 2, "llm", "uninstall", "--models"); err != nil {
 		return err

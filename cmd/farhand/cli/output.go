@@ -129,7 +129,8 @@ type cell struct {
 func plain(s string) cell { return cell{text: s} }
 
 // table writes rows under a heading in columns as wide as their longest cell,
-// or, where that would be too wide, narrower ones with cells of several lines.
+// or, where that would be too wide, narrower ones with cells of several lines, or,
+// where that doesn't fit either, each row as a list of its own.
 type table struct {
 	head []string
 	rows [][]cell
@@ -169,8 +170,8 @@ func (t *table) text(p painter, width int) string {
 			}
 		}
 	}
-	if width > 0 {
-		narrow(widths, least, width)
+	if width > 0 && narrow(widths, least, width) > width && len(t.head) > 1 {
+		return t.list(rows, width)
 	}
 	var b strings.Builder
 	for _, row := range rows {
@@ -179,10 +180,29 @@ func (t *table) text(p painter, width int) string {
 	return b.String()
 }
 
+// list writes each row below the one before, its cells one below the other, each
+// behind its heading. A word that is longer than what is left stays whole.
+func (t *table) list(rows [][]cell, width int) string {
+	names := 0
+	for _, h := range t.head {
+		names = max(names, utf8.RuneCountInString(h))
+	}
+	var b strings.Builder
+	for i, row := range rows[1:] {
+		if i > 0 {
+			b.WriteByte('\n')
+		}
+		for j, c := range row {
+			writeRow(&b, []cell{rows[0][j], c}, []int{names, max(width-names-2, 1)})
+		}
+	}
+	return b.String()
+}
+
 // narrow takes from the widest columns until all fit into width, as far as their
-// longest words let it.
-func narrow(widths, least []int, width int) {
-	total := 2 * (len(widths) - 1)
+// longest words let it, and gives how wide all are then.
+func narrow(widths, least []int, width int) (total int) {
+	total = 2 * (len(widths) - 1)
 	for _, n := range widths {
 		total += n
 	}
@@ -194,10 +214,11 @@ func narrow(widths, least []int, width int) {
 			}
 		}
 		if widest < 0 {
-			return
+			break
 		}
 		widths[widest]--
 	}
+	return total
 }
 
 func writeRow(b *strings.Builder, row []cell, widths []int) {
