@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -47,6 +48,13 @@ func (r *recorder) got(ctx context.Context, what any) error {
 		}
 	}
 	return r.err
+}
+
+// all are the calls so far.
+func (r *recorder) all() []any {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.calls)
 }
 
 func (r *recorder) ShowPairing(ctx context.Context, p Pairing) error    { return r.got(ctx, p) }
@@ -136,7 +144,7 @@ func TestEveryRequest(t *testing.T) {
 		t.Error(err)
 	}
 	want := []any{pairing, status, paired, Offline{Since: when, KnownNetwork: true}, online, ClockHint{Unix: 7}, facts, settings, change, Reached{Began: 7}, RemoveOllama{Models: true}}
-	if d := cmp.Diff(want, r.calls); d != "" {
+	if d := cmp.Diff(want, r.all()); d != "" {
 		t.Errorf("calls (-want +got):\n%s", d)
 	}
 }
@@ -213,8 +221,8 @@ func TestBadLines(t *testing.T) {
 			t.Errorf("%.80s: %+v", line, a)
 		}
 	}
-	if len(r.calls) > 0 {
-		t.Errorf("called: %v", r.calls)
+	if len(r.all()) > 0 {
+		t.Errorf("called: %v", r.all())
 	}
 }
 
@@ -303,8 +311,8 @@ func FuzzAnswer(f *testing.F) {
 		if err := json.Unmarshal(b, &a); err != nil || len(b) >= MaxLine {
 			t.Fatalf("%s: %v", b, err)
 		}
-		if a.OK != (len(r.calls) == 1) || !a.OK && (a.Code == "" || a.Message == "") {
-			t.Fatalf("%s after %d calls", b, len(r.calls))
+		if a.OK != (len(r.all()) == 1) || !a.OK && (a.Code == "" || a.Message == "") {
+			t.Fatalf("%s after %d calls", b, len(r.all()))
 		}
 	})
 }
@@ -337,7 +345,7 @@ func TestArchiveIsPassed(t *testing.T) {
 	if err := c.InstallOllama(t.Context(), asked, f); err != nil {
 		t.Fatal(err)
 	}
-	if d := cmp.Diff([]any{[]any{asked, "and the archive"}}, r.calls); d != "" {
+	if d := cmp.Diff([]any{[]any{asked, "and the archive"}}, r.all()); d != "" {
 		t.Errorf("calls (-want +got):\n%s", d)
 	}
 	if at, err := f.Seek(0, io.SeekCurrent); err != nil || at != int64(len("skipped, and the archive")) {
