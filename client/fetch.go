@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"path"
 	"sync"
 	"time"
@@ -97,10 +98,14 @@ func (s *Session) sourceWhole(ctx context.Context, name string) (Source, error) 
 		}
 	}
 	if stat.MTime != nil {
-		src.ModTime = time.UnixMicro(int64(*stat.MTime * 1e6))
+		src.ModTime = microseconds(*stat.MTime)
 	}
 	return src, nil
 }
+
+// microseconds is a time told in seconds, which as a float64 hold about as much: a
+// time's nanoseconds are lost.
+func microseconds(seconds float64) time.Time { return time.UnixMicro(int64(math.Round(seconds * 1e6))) }
 
 // piped is the reading end of a pipe whose writer it waits for.
 type piped struct {

@@ -256,11 +256,13 @@ func (p *localPart) place(name string, old fs.FileInfo) error {
 	if err == nil && mode != 0 {
 		err = p.dir.Chmod(p.name, mode)
 	}
-	if err == nil && !p.src.ModTime.IsZero() {
-		err = p.dir.Chtimes(p.name, time.Time{}, p.src.ModTime)
-	}
 	if err == nil {
 		err = p.dir.Rename(p.name, name)
+	}
+	// Only now: under its first name an old file would look like one that nobody went
+	// on with for a week, and another transfer into this directory would remove it.
+	if err == nil && !p.src.ModTime.IsZero() {
+		err = p.dir.Chtimes(name, time.Time{}, p.src.ModTime)
 	}
 	return err
 }

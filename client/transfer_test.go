@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -161,6 +162,30 @@ func TestPutLocalGoesOn(t *testing.T) {
 	if _, err := os.Lstat(old); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("%v", err)
 	}
+}
+
+// Old files that come side by side aren't taken for what nobody went on with.
+func TestPutLocalSideBySide(t *testing.T) {
+	dir := localRoot(t)
+	then := time.Now().Add(-10 * 365 * 24 * time.Hour)
+	var all sync.WaitGroup
+	for i := range 8 {
+		all.Go(func() {
+			for j := range 50 {
+				name := fmt.Sprint(i, "-", j)
+				src := client.Source{Size: 1, Key: name, ModTime: then, Open: func(context.Context, int64) (io.ReadCloser, error) {
+					return io.NopCloser(strings.NewReader("x")), nil
+				}}
+				if _, err := client.PutLocal(t.Context(), dir, name, src, client.PutOptions{}); err != nil {
+					t.Errorf("%s: %v", name, err)
+				}
+				if info, err := dir.Stat(name); err != nil || !info.ModTime().Equal(then) {
+					t.Errorf("%s: %v, %v", name, info, err)
+				}
+			}
+		})
+	}
+	all.Wait()
 }
 
 // What a machine says that isn't so never becomes a file.

@@ -314,7 +314,7 @@ func (t remoteTree) Self(ctx context.Context) (wire.TransferEntry, error) {
 	case stat.IsDir == nil || !*stat.IsDir || stat.Mode == nil || stat.MTime == nil:
 		return wire.TransferEntry{}, wire.Errorf(wire.InternalError, "%s is not a directory", t.dir).With("path", t.dir).With("reason", "not_a_directory")
 	}
-	return wire.TransferEntry{Kind: wire.TransferDirectory, Mode: *stat.Mode, MTimeNS: int64(*stat.MTime*1e6) * 1000}, nil
+	return wire.TransferEntry{Kind: wire.TransferDirectory, Mode: *stat.Mode, MTimeNS: microseconds(*stat.MTime).UnixNano()}, nil
 }
 
 func (t remoteTree) Entries(ctx context.Context, dir string) (all []wire.TransferEntry, err error) {

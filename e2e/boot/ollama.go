@@ -73,7 +73,7 @@ systemctl daemon-reload; systemctl restart --no-block farhandd`); err != nil {
 		return err
 	}
 	out, err := d.root(ctx, "ls -A /data/ollama /data/ollama/*; systemctl show -P ActiveState ollama; rm /run/systemd/system/farhandd.service.d/llm.conf")
-	if left := strings.Join(strings.Fields(out), " "); err != nil || left != "home models versions /data/ollama/home: /data/ollama/models: /data/ollama/versions: inactive" {
+	if left := strings.Join(strings.Fields(out), " "); err != nil || left != "/data/ollama: home models versions /data/ollama/home: /data/ollama/models: /data/ollama/versions: inactive" {
 		return unlike(err, "what is left is %q", left)
 	}
 	return nil

@@ -60,7 +60,7 @@ func Ollama(ctx context.Context, o spec.Ollama, tree string, epoch time.Time) er
 
 func verify(ctx context.Context, f io.Reader, want string) error {
 	h := sha256.New()
-	if _, err := io.Copy(h, reader{ctx, f}); err != nil {
+	if _, err := io.Copy(h, ollamapack.Reader{Context: ctx, From: f}); err != nil {
 		return err
 	}
 	if got := hex.EncodeToString(h.Sum(nil)); got != want {
@@ -69,51 +69,16 @@ func verify(ctx context.Context, f io.Reader, want string) error {
 	return nil
 }
 
-// reader ends with its context.
-type reader struct {
-	ctx context.Context
-	r   io.Reader
-}
-
-func (r reader) Read(b []byte) (int, error) {
-	if err := r.ctx.Err(); err != nil {
-		return 0, context.Cause(r.ctx)
-	}
-	return r.r.Read(b)
-}
-
 // unpack makes an archive's files below a folder, which nothing of it leaves.
 func unpack(ctx context.Context, f io.Reader, to string) error {
-	z, err := ollamapack.Open(f)
-	if err != nil {
-		return err
-	}
-	defer z.Close()
 	root, err := os.OpenRoot(to)
 	if err != nil {
 		return err
 	}
 	defer root.Close()
-	archive := tar.NewReader(reader{ctx, z})
-	var size int64
-	for n := 0; ; n++ {
-		h, err := archive.Next()
-		if errors.Is(err, io.EOF) {
-			return nil
-		} else if err != nil {
-			return err
-		}
-		name := strings.TrimPrefix(path.Clean("/"+h.Name), "/")
-		if name == "" || ollamapack.Left(name) {
-			continue
-		}
-		if size += h.Size; size > ollamapack.MaxUnpacked || n > ollamapack.MaxFiles {
-			return errors.New("it is larger than any archive of Ollama's")
-		}
-		if err := place(root, archive, h, name); err != nil {
-			return fmt.Errorf("%s: %w", name, err)
-		}
-	}
+	return ollamapack.Each(ctx, f, func(name string, h *tar.Header, content io.Reader) error {
+		return place(root, content, h, name)
+	})
 }
 
 func place(root *os.Root, r io.Reader, h *tar.Header, name string) error {
@@ -121,8 +86,6 @@ func place(root *os.Root, r io.Reader, h *tar.Header, name string) error {
 		return err
 	}
 	switch h.Typeflag {
-	case tar.TypeDir:
-		return root.MkdirAll(name, 0o755)
 	case tar.TypeReg:
 		mode := os.FileMode(0o644)
 		if h.Mode&0o111 != 0 {

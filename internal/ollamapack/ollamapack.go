@@ -26,16 +26,50 @@ import (
 const Program = "bin/ollama"
 
 const (
-	// MaxUnpacked bounds what an archive unpacks to, bytes: one with all of its
+	// maxUnpacked bounds what an archive unpacks to, bytes: one with all of its
 	// libraries for graphics cards has about 5 GB.
-	MaxUnpacked = 8 << 30
-	// MaxFiles bounds how many files it has.
-	MaxFiles = 10_000
+	maxUnpacked = 8 << 30
+	// maxFiles bounds how many files it has.
+	maxFiles = 10_000
 )
 
-// Left says which files are left out: libraries for graphics cards that no such
+// Each calls do with each file and link of the maker's archive that a board has a
+// use for. name is relative and clean; what a link leads to is as the archive says.
+func Each(ctx context.Context, archive io.Reader, do func(name string, h *tar.Header, content io.Reader) error) error {
+	z, err := open(Reader{ctx, archive})
+	if err != nil {
+		return err
+	}
+	defer z.Close()
+	return entries(Reader{ctx, z}, do)
+}
+
+func entries(unpacked io.Reader, do func(name string, h *tar.Header, content io.Reader) error) error {
+	from := tar.NewReader(unpacked)
+	var size int64
+	for n := 0; ; n++ {
+		h, err := from.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		name := strings.TrimPrefix(path.Clean("/"+h.Name), "/")
+		if name == "" || left(name) || h.Typeflag == tar.TypeDir { // directories are made for what is in them
+			continue
+		}
+		if size += h.Size; size > maxUnpacked || n > maxFiles {
+			return errors.New("it is larger than any archive of Ollama's")
+		}
+		if err := do(name, h, from); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+}
+
+// left says which files are left out: libraries for graphics cards that no such
 // machine has, which make up most of an archive. name is relative and clean.
-func Left(name string) bool {
+func left(name string) bool {
 	dir, ok := strings.CutPrefix(name, "lib/ollama/")
 	if !ok {
 		return false
@@ -48,9 +82,9 @@ func Left(name string) bool {
 	return false
 }
 
-// Open is what an archive decompresses to, a tar: its maker compresses by gzip or,
+// open is what an archive decompresses to, a tar: its maker compresses by gzip or,
 // of late, by Zstandard.
-func Open(r io.Reader) (io.ReadCloser, error) {
+func open(r io.Reader) (io.ReadCloser, error) {
 	magic := make([]byte, 4)
 	if _, err := io.ReadFull(r, magic); errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return nil, errNoArchive
@@ -82,12 +116,12 @@ type Packed struct {
 	Arch     string // for which it is, as Go calls it; empty: for another
 }
 
-// Pack makes of the maker's archive one that a machine takes: without what Left
+// Pack makes of the maker's archive one that a machine takes: without what left
 // says, in the plainest form, and always the same of the same.
 func Pack(ctx context.Context, original io.Reader, to io.Writer) (Packed, error) {
 	whole, small := newCounting(), newCounting()
-	from := io.TeeReader(reader{ctx, original}, whole)
-	z, err := Open(from)
+	from := io.TeeReader(Reader{ctx, original}, whole)
+	z, err := open(from)
 	if err != nil {
 		return Packed{}, err
 	}
@@ -95,7 +129,7 @@ func Pack(ctx context.Context, original io.Reader, to io.Writer) (Packed, error)
 	compressed := gzip.NewWriter(io.MultiWriter(to, small))
 	out := tar.NewWriter(compressed)
 	p := packing{to: out}
-	if err := p.all(tar.NewReader(z)); err != nil {
+	if err := entries(z, p.one); err != nil {
 		return Packed{}, err
 	}
 	if err := errors.Join(out.Close(), compressed.Close()); err != nil {
@@ -115,27 +149,6 @@ type packing struct {
 	size    int64
 	program bool
 	arch    string
-}
-
-func (p *packing) all(from *tar.Reader) error {
-	for n := 0; ; n++ {
-		h, err := from.Next()
-		if errors.Is(err, io.EOF) {
-			return nil
-		} else if err != nil {
-			return err
-		}
-		name := strings.TrimPrefix(path.Clean("/"+h.Name), "/")
-		if name == "" || Left(name) || h.Typeflag == tar.TypeDir { // directories are made for what is in them
-			continue
-		}
-		if p.size += h.Size; p.size > MaxUnpacked || n > MaxFiles {
-			return errors.New("it is larger than any archive of Ollama's")
-		}
-		if err := p.one(name, h, from); err != nil {
-			return fmt.Errorf("%s: %w", name, err)
-		}
-	}
 }
 
 func (p *packing) one(name string, h *tar.Header, content io.Reader) error {
@@ -175,7 +188,8 @@ func (p *packing) one(name string, h *tar.Header, content io.Reader) error {
 		p.arch = elfarch.Of(header[:n])
 		content = io.MultiReader(strings.NewReader(string(header[:n])), content)
 	}
-	_, err := io.Copy(p.to, content)
+	n, err := io.Copy(p.to, content)
+	p.size += n
 	return err
 }
 
@@ -194,15 +208,15 @@ func (c *counting) Write(b []byte) (int, error) {
 
 func (c *counting) sum() string { return hex.EncodeToString(c.Sum(nil)) }
 
-// reader ends with its context.
-type reader struct {
-	ctx context.Context
-	r   io.Reader
+// Reader ends with its context.
+type Reader struct {
+	Context context.Context
+	From    io.Reader
 }
 
-func (r reader) Read(b []byte) (int, error) {
-	if err := r.ctx.Err(); err != nil {
-		return 0, context.Cause(r.ctx)
+func (r Reader) Read(b []byte) (int, error) {
+	if err := r.Context.Err(); err != nil {
+		return 0, context.Cause(r.Context)
 	}
-	return r.r.Read(b)
+	return r.From.Read(b)
 }

@@ -21,35 +21,18 @@ content as text or, where that can't be, in base64: "encoding" says which.`,
 		Example: "  farhand cat pi:/data/work/log.txt | tail",
 		Args:    between(1, 1000, "MACHINE:PATH, once or more"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			targets := make([]target, len(args))
-			for i, arg := range args {
-				var err error
-				if targets[i], err = remote(arg); err != nil {
+			files := make([]content, 0, len(args))
+			err := a.eachFile(cmd.Context(), args, func(s *client.Session, t target) error {
+				if !a.json {
+					_, err := s.ReadAll(cmd.Context(), t.here(), a.env.Stdout, nil)
 					return err
 				}
-			}
-			c, err := a.connect()
+				f, err := contentOf(cmd.Context(), s, t.here())
+				files = append(files, f)
+				return err
+			})
 			if err != nil {
 				return err
-			}
-			defer c.Close()
-			files := make([]content, 0, len(targets))
-			for _, t := range targets {
-				s, err := a.at(cmd.Context(), c, t.machine, t.path)
-				if err != nil {
-					return err
-				}
-				if a.json {
-					var f content
-					if f, err = contentOf(cmd.Context(), s, t.here()); err == nil {
-						files = append(files, f)
-					}
-				} else {
-					_, err = s.ReadAll(cmd.Context(), t.here(), a.env.Stdout, nil)
-				}
-				if err != nil {
-					return err
-				}
 			}
 			return a.done(map[string]any{"files": files})
 		},

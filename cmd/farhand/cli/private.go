@@ -139,29 +139,14 @@ farhand ask has the machine's own model work on them.`,
 		Example: "  farhand stub pi:/data/work/private/list.csv\n  farhand stub pi:private/list.csv pi:private/notes.txt --json",
 		Args:    between(1, 1000, "MACHINE:PATH, once or more"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			targets := make([]target, len(args))
-			for i, arg := range args {
-				var err error
-				if targets[i], err = remote(arg); err != nil {
-					return err
-				}
-			}
-			c, err := a.connect()
+			stubs := make([]wire.FileStub, 0, len(args))
+			err := a.eachFile(cmd.Context(), args, func(s *client.Session, t target) error {
+				stub, err := s.ReadStub(cmd.Context(), t.here())
+				stubs = append(stubs, stub)
+				return err
+			})
 			if err != nil {
 				return err
-			}
-			defer c.Close()
-			stubs := make([]wire.FileStub, 0, len(targets))
-			for _, t := range targets {
-				s, err := a.at(cmd.Context(), c, t.machine, t.path)
-				if err != nil {
-					return err
-				}
-				stub, err := s.ReadStub(cmd.Context(), t.here())
-				if err != nil {
-					return err
-				}
-				stubs = append(stubs, stub)
 			}
 			if a.json {
 				return a.printJSON(map[string]any{"stubs": stubs})

@@ -3,6 +3,7 @@ package cli
 import (
 	"github.com/spf13/cobra"
 
+	"farhand/client"
 	"farhand/wire"
 )
 
@@ -15,31 +16,18 @@ func (a *app) rm() *cobra.Command {
 		Example: "  farhand rm pi:/data/work/old.txt\n  farhand rm -r pi:/data/work/build",
 		Args:    between(1, 1000, "MACHINE:PATH, once or more"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			targets := make([]target, len(args))
-			for i, arg := range args {
-				var err error
-				if targets[i], err = remote(arg); err != nil {
-					return err
-				}
-				if targets[i].path == "" {
+			for _, arg := range args {
+				if t, ok := parseTarget(arg); ok && t.path == "" {
 					return usage("%q names nothing to remove", arg)
 				}
 			}
-			c, err := a.connect()
+			removed := make([]place, 0, len(args))
+			err := a.eachFile(cmd.Context(), args, func(s *client.Session, t target) error {
+				removed = append(removed, place{s.Info().MachineID, t.path})
+				return s.Delete(cmd.Context(), wire.FileDelete{Path: t.path, Recursive: recursive, MissingOK: force})
+			})
 			if err != nil {
 				return err
-			}
-			defer c.Close()
-			removed := make([]place, 0, len(targets))
-			for _, t := range targets {
-				s, err := a.at(cmd.Context(), c, t.machine, t.path)
-				if err != nil {
-					return err
-				}
-				if err := s.Delete(cmd.Context(), wire.FileDelete{Path: t.path, Recursive: recursive, MissingOK: force}); err != nil {
-					return err
-				}
-				removed = append(removed, place{s.Info().MachineID, t.path})
 			}
 			return a.done(map[string]any{"removed": removed})
 		},

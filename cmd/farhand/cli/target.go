@@ -38,6 +38,33 @@ func remote(arg string) (target, error) {
 	return t, nil
 }
 
+// eachFile does something with each of the files that MACHINE:PATH name, after all of
+// them were understood.
+func (a *app) eachFile(ctx context.Context, args []string, do func(s *client.Session, t target) error) error {
+	targets := make([]target, len(args))
+	for i, arg := range args {
+		var err error
+		if targets[i], err = remote(arg); err != nil {
+			return err
+		}
+	}
+	c, err := a.connect()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	for _, t := range targets {
+		s, err := a.at(ctx, c, t.machine, t.path)
+		if err == nil {
+			err = do(s, t)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // machine is the machine that a name, perhaps left out, stands for, as the relay
 // takes it. Only a name left out has to be looked up here.
 func (a *app) machine(ctx context.Context, c *client.Client, name string) (string, error) {
