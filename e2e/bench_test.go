@@ -425,6 +425,8 @@ func readRecords(t *testing.T, name string) []record {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// Of a line that is being written, a reader may see the beginning.
+	text = text[:bytes.LastIndexByte(text, '\n')+1]
 	var all []record
 	lines := bufio.NewScanner(bytes.NewReader(text))
 	lines.Buffer(nil, 1<<20)
