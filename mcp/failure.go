@@ -66,7 +66,7 @@ func described(err error) *wire.Error {
 // hint says what to do next about a failure.
 func hint(e *wire.Error) string {
 	text := func(key string) string { s, _ := e.Details[key].(string); return s }
-	list := func(key string) string { return strings.Join(texts(e.Details[key]), ", ") }
+	list := func(key string) string { return strings.Join(wire.Texts(e.Details[key]), ", ") }
 	switch e.Code {
 	case wire.InvalidArgument:
 		if h := spoken(text("hint")); h != "" {
@@ -176,21 +176,4 @@ func spoken(hint string) string {
 		"PRINTER_JOIN", "farhand print join", "PRINTER_FILES", "printer_files", "PRINTER_COMMAND", "printer_gcode",
 		"SERIAL_CONTROL", "serial_control", "GPIO_WATCH", "gpio_watch", "PRINTER_WATCH", "printer_status",
 	).Replace(hint)
-}
-
-// texts is a list of strings out of decoded JSON.
-func texts(v any) []string {
-	switch list := v.(type) {
-	case []string:
-		return list
-	case []any:
-		var out []string
-		for _, x := range list {
-			if s, ok := x.(string); ok {
-				out = append(out, s)
-			}
-		}
-		return out
-	}
-	return nil
 }

@@ -125,6 +125,23 @@ func (e *Error) With(key string, value any) *Error {
 	return e
 }
 
+// Texts is a detail that is a list of strings: as it was given, or as JSON brings it.
+func Texts(detail any) []string {
+	switch list := detail.(type) {
+	case []string:
+		return list
+	case []any:
+		var out []string
+		for _, x := range list {
+			if s, ok := x.(string); ok {
+				out = append(out, s)
+			}
+		}
+		return out
+	}
+	return nil
+}
+
 // AsError turns any error into what is put on the wire: a copy of an *Error in
 // its chain, a Code in its chain with the error's text, and anything else as
 // INTERNAL_ERROR. The answer is the caller's to add details to: the error itself

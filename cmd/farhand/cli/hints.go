@@ -33,7 +33,7 @@ func (a *app) hint(code wire.Code, details map[string]any) string {
 		if details["machines"] == 0 {
 			return "start farhandd on one and approve the code that it shows: farhand approve CODE"
 		}
-		if list := texts(details["candidates"]); len(list) > 0 {
+		if list := wire.Texts(details["candidates"]); len(list) > 0 {
 			return "one of: " + strings.Join(list, ", ")
 		}
 		return "farhand machines shows which are paired"
@@ -44,7 +44,7 @@ func (a *app) hint(code wire.Code, details map[string]any) string {
 	case loginRequired:
 		return "sign in with your own name and passphrase: farhand login URL"
 	case wire.MachineAmbiguous, wire.HardwareAmbiguous:
-		if list := texts(details["candidates"]); len(list) > 0 {
+		if list := wire.Texts(details["candidates"]); len(list) > 0 {
 			return "one of: " + strings.Join(list, ", ")
 		}
 		if code == wire.MachineAmbiguous {
@@ -63,7 +63,7 @@ func (a *app) hint(code wire.Code, details map[string]any) string {
 		if text("ceiling") == "token" {
 			return "your token is for other directories: its owner can make another with farhand token create"
 		}
-		if list := texts(details["roots"]); len(list) > 0 {
+		if list := wire.Texts(details["roots"]); len(list) > 0 {
 			return "offered are: " + strings.Join(list, ", ")
 		}
 		return "only paths below the directories that the machine offers can be reached"
@@ -210,23 +210,6 @@ func (a *app) interruptedHint() string {
 		return "the command was told to end as well"
 	}
 	return ""
-}
-
-// texts is a list of strings out of decoded JSON.
-func texts(v any) []string {
-	switch list := v.(type) {
-	case []string:
-		return list
-	case []any:
-		var out []string
-		for _, x := range list {
-			if s, ok := x.(string); ok {
-				out = append(out, s)
-			}
-		}
-		return out
-	}
-	return nil
 }
 
 func number(v any) (int64, bool) {
