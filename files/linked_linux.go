@@ -16,11 +16,12 @@ const (
 	linkedTime    = 3 * time.Second
 )
 
-// linked are the private files that have several names.
+// linked are the private files, whatever number of names they have at the moment in
+// which they are found: another name may just be away.
 type linked struct {
 	files map[ident]int // the rule that closes them
 	all   bool          // not everything could be looked at
-	open  bool          // only those that others may read are of interest
+	open  bool          // only those with several names that others may read are of interest
 }
 
 // isLinked says whether one of the names of a file lies where the rules close
@@ -109,7 +110,10 @@ func (s *linkSearch) way(w way) error {
 }
 
 func (s *linkSearch) note(st *unix.Stat_t, rule int) {
-	if kindOf(st) == unix.S_IFREG && st.Nlink > 1 && (!s.found.open || st.Mode&0o077 != 0 || !own(st)) {
+	switch {
+	case kindOf(st) != unix.S_IFREG:
+	case s.found.open && (st.Nlink < 2 || st.Mode&0o077 == 0 && own(st)):
+	default:
 		s.found.files[identOf(st)] = rule
 	}
 }

@@ -366,6 +366,28 @@ func TestPrivateHardLinks(t *testing.T) {
 	}
 }
 
+// TestPrivateLinkComesAndGoes: a private file is known by its other name also if it
+// has none at the moment in which all that is private is looked through.
+func TestPrivateLinkComesAndGoes(t *testing.T) {
+	h := newHideout(t, "@/private")
+	h.put("private/"+canaryName, canary)
+	h.mkdir("public")
+	link := func() { h.must(os.Link(h.in("private/"+canaryName), h.in("public/link"))) }
+	link()
+	w := walk{root: h.Root, ctx: h.ctx, asked: h.ask("path", "public/link"), follow: true, top: h.top()}
+	h.must(w.begin())
+	p, err := w.run() // with two names
+	h.must(err)
+	defer p.close()
+	h.must(os.Remove(h.in("public/link")))
+	var is verdict
+	h.must(w.spot.byLinks(h.ctx, &is, &p.st)) // with one
+	link()                                    // so that it would be opened with two again
+	if !is.private() {
+		t.Error("it is public")
+	}
+}
+
 // entries is TRANSFER_LIST of a directory, which tells nothing.
 func (h *hideout) entries(path string) []wire.TransferEntry {
 	h.t.Helper()
