@@ -226,7 +226,7 @@ func (l *listing) enter(dir *handle, it item, prefix string, above []string, at 
 		l.answer.Truncated = true // what lies deeper is left out
 		return nil
 	}
-	return l.dir(&sub, below, path, at.enter(name, sub.id, fd, sub.id.dev != dir.id.dev), depth+1)
+	return l.dir(&sub, below, path, at.enter(name, sub.id, fd), depth+1)
 }
 
 // entry lists one entry. One that is gone by now is left out.

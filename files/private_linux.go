@@ -369,19 +369,18 @@ func (s *spot) below(names []string) bool {
 	return false
 }
 
-// enter is the directory name in s, which is open as fd. mounted says that it
-// may be the first of its file system.
-func (s *spot) enter(name string, id ident, fd int, mounted bool) spot {
+// enter is the directory name in s, which is open as fd.
+func (s *spot) enter(name string, id ident, fd int) spot {
 	if s.t == nil {
 		return spot{}
 	}
 	next := spot{t: s.t, names: append(slices.Clip(s.names), name), marks: s.marks, bases: s.bases}
-	next.arrive(id, fd, mounted)
+	next.arrive(id, fd)
 	return next
 }
 
 // arrive sees what its identity says of the directory that s is now.
-func (s *spot) arrive(id ident, fd int, mounted bool) {
+func (s *spot) arrive(id ident, fd int) {
 	n := len(s.names)
 	if rule, ok := s.t.top(id, fd); ok {
 		s.marks = append(slices.Clip(s.marks), mark{n, rule})
@@ -390,14 +389,14 @@ func (s *spot) arrive(id ident, fd int, mounted bool) {
 		s.bases = append(slices.Clip(s.bases), mark{n, rule})
 	}
 	s.is = s.judge(s.names)
-	if !s.is.private() && (mounted || len(s.t.anchors[id]) > 0) && s.t.p.many(fd) {
-		s.closeAll()
+	if !s.is.private() {
+		s.closeSpellings(fd)
 	}
 }
 
-// closeAll makes a directory private in which a rule has something to match: a
-// name has other spellings there, by which the rule would not know it.
-func (s *spot) closeAll() {
+// closeSpellings makes the directory fd private if a rule has something to match in
+// it and names have other spellings there, by which the rule would not know them.
+func (s *spot) closeSpellings(fd int) {
 	n, rules := len(s.names), make(map[int]bool)
 	for _, w := range s.t.ways {
 		if !w.glob.Literal() && len(w.glob.Prefix()) <= n && w.glob.Below(s.names) {
@@ -409,33 +408,54 @@ func (s *spot) closeAll() {
 			rules[b.rule] = true
 		}
 	}
+	if len(rules) == 0 || !s.t.p.many(fd) {
+		return
+	}
 	for rule := range rules {
 		s.marks = append(slices.Clip(s.marks), mark{n, rule})
 	}
 	s.is = s.judge(s.names)
 }
 
-// manySpellings says whether the file system of fd may know a file by names that
-// it doesn't list: without regard to case, or shortened to eight letters.
+// manySpellings says whether a file in the directory fd may be known by names that
+// aren't listed: shortened to eight letters, with a point at the end, composed in
+// another way. Case alone does no harm, since patterns disregard it. Of file systems
+// that aren't known to take each name as it is that is assumed: there are many, and
+// those of networks and of FUSE do as another machine or program likes.
 func manySpellings(fd int) bool {
 	magic, err := fsType(fd)
-	switch uint32(magic) {
-	case unix.MSDOS_SUPER_MAGIC, unix.EXFAT_SUPER_MAGIC, unix.FUSE_SUPER_MAGIC, unix.SMB_SUPER_MAGIC, unix.SMB2_SUPER_MAGIC,
-		unix.CIFS_SUPER_MAGIC, unix.V9FS_MAGIC, unix.HPFS_SUPER_MAGIC, ntfsMagic, ntfs3Magic, hfsMagic, hfsPlusMagic, vboxMagic:
+	if err != nil {
 		return true
 	}
-	return err != nil
+	switch uint32(magic) {
+	case unix.EXT4_SUPER_MAGIC, unix.F2FS_SUPER_MAGIC, unix.TMPFS_MAGIC, unix.BCACHEFS_SUPER_MAGIC:
+		return folds(fd)
+	case unix.BTRFS_SUPER_MAGIC, unix.XFS_SUPER_MAGIC, unix.OVERLAYFS_SUPER_MAGIC, unix.SQUASHFS_MAGIC, unix.EROFS_SUPER_MAGIC_V1,
+		unix.RAMFS_MAGIC, unix.JFFS2_SUPER_MAGIC, unix.NILFS_SUPER_MAGIC, unix.CRAMFS_MAGIC, ubifsMagic:
+		return false
+	}
+	return true
 }
 
-// Numbers that golang.org/x/sys doesn't have (Linux: fs/ntfs, fs/ntfs3/ntfs.h,
-// fs/hfs/hfs.h, fs/hfsplus/hfsplus_raw.h, fs/vboxsf/super.c).
+// Numbers that golang.org/x/sys doesn't have (Linux: fs/ubifs/ubifs.h,
+// include/uapi/linux/fs.h).
 const (
-	ntfsMagic    = 0x5346544e
-	ntfs3Magic   = 0x7366746e
-	hfsMagic     = 0x4244
-	hfsPlusMagic = 0x482b
-	vboxMagic    = 0x786f4256
+	ubifsMagic = 0x24051905
+	casefold   = 0x40000000 // FS_CASEFOLD_FL
 )
+
+// folds says whether the directory fd takes names of the same letters for one, as
+// Unicode has it, which is more than case. Of one that may only be passed through
+// nobody knows; those that hold files of ours may be listed.
+func folds(fd int) bool {
+	dir, err := openDir(fd, ".")
+	if err != nil {
+		return false
+	}
+	defer unix.Close(dir)
+	flags, err := unix.IoctlGetInt(dir, unix.FS_IOC_GETFLAGS)
+	return err == nil && flags&casefold != 0
+}
 
 // top is where walks of r begin, as the rules see it at this moment.
 func (r *Root) top() spot {
@@ -448,7 +468,7 @@ func (r *Root) top() spot {
 		s.stand(i, id, -1)
 	}
 	r.ancestors(func(up int, id ident, fd int) { s.stand(max(len(r.names)-up, 0), id, fd) })
-	s.arrive(r.self.id, r.self.fd, true)
+	s.arrive(r.self.id, r.self.fd)
 	return s
 }
 
@@ -530,13 +550,13 @@ func (p *Private) CheckRoot(path string) error {
 	}
 	defer func() { at.close() }()
 	s := spot{t: t}
-	s.arrive(at.id, at.fd, true)
+	s.arrive(at.id, at.fd)
 	for _, name := range split(path) {
 		next, err := at.down(name)
 		if err != nil {
 			return fault(asked{key: "path", path: path}, "look at", err)
 		}
-		s = s.enter(name, next.id, next.fd, next.id.dev != at.id.dev)
+		s = s.enter(name, next.id, next.fd)
 		at.close()
 		at = next
 		if s.is.hides(len(s.names), true) {

@@ -596,6 +596,15 @@ func TestPrivateSpellings(t *testing.T) {
 		t.Errorf("where nothing could be meant: %q, %v", got, err)
 	}
 	h.names(wire.FileList{Path: ".", Recursive: true})
+	// What nobody looked at has many; what a machine's own files lie on hasn't.
+	for dir, many := range map[string]bool{"/proc": true, h.dir: false} {
+		fd, err := openat(unix.AT_FDCWD, dir, unix.O_PATH|unix.O_DIRECTORY, 0)
+		h.must(err)
+		if manySpellings(fd) != many {
+			t.Errorf("in %s a file may have other spellings: %t", dir, !many)
+		}
+		unix.Close(fd)
+	}
 }
 
 // TestPrivateLinksLeadOut: a link that lies in something private tells nobody where

@@ -280,7 +280,7 @@ func (w *walk) byIdentity(p *place) error {
 	case unix.S_IFDIR:
 		if fd, err := openat(p.dir.fd, p.name, unix.O_PATH|unix.O_NOFOLLOW, 0); err == nil {
 			if st, err := fstat(fd); err == nil && identOf(&st) == id {
-				inside := w.spot.enter(p.name, id, fd, id.dev != p.dir.id.dev)
+				inside := w.spot.enter(p.name, id, fd)
 				p.is = inside.is
 			}
 			unix.Close(fd)
@@ -432,7 +432,7 @@ func (w *walk) down(name string, rest []string) error {
 			return w.root.protected(w.asked)
 		}
 		if w.top.t != nil {
-			inside := w.spot.enter(name, next.id, next.fd, next.id.dev != w.dir.id.dev)
+			inside := w.spot.enter(name, next.id, next.fd)
 			w.told = append(w.told, w.spot.named(inside.is, w.dir.id, name, true))
 			w.spot = inside
 			w.touch(inside.is)

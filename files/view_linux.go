@@ -17,12 +17,11 @@ func (p *place) into(fd int) view {
 	if p.spot.t == nil || p.name == "" {
 		return view{p.spot, p.top}
 	}
-	id := identOf(&p.st)
-	return view{p.spot.enter(p.name, id, fd, id.dev != p.dir.id.dev), p.top}
+	return view{p.spot.enter(p.name, identOf(&p.st), fd), p.top}
 }
 
-func (v view) enter(name string, id ident, fd int, mounted bool) view {
-	return view{v.spot.enter(name, id, fd, mounted), v.top}
+func (v view) enter(name string, id ident, fd int) view {
+	return view{v.spot.enter(name, id, fd), v.top}
 }
 
 // name is what is told of an entry's name.
