@@ -238,7 +238,7 @@ func (s *session) execute(ctx context.Context, c *shim.Call, r wire.ExecuteComma
 		return nil, wire.Errorf(wire.CapabilityNotGranted, "shell is off on this machine; its owner turns it on with shell.enabled").
 			With("capability", string(wire.Shell)).With("required_capability", string(wire.Shell)).With("ceiling", "config")
 	}
-	if err := s.mayCommand(ctx); err != nil {
+	if err := s.d.commands(ctx); err != nil {
 		return nil, err
 	}
 	cwd := s.Root()
@@ -263,9 +263,14 @@ func (s *session) execute(ctx context.Context, c *shim.Call, r wire.ExecuteComma
 		}
 		defer dir.Close()
 		limits := s.Limits()
-		result, t, err := s.d.shell.Execute(ctx, r, shell.Place{Dir: dir, Path: canonical}, shell.Limits{
+		run, done := s.d.running.add(ctx)
+		defer done()
+		result, t, err := s.d.shell.Execute(run, r, shell.Place{Dir: dir, Path: canonical}, shell.Limits{
 			Timeout: limits.CommandTimeout, OutputBytes: limits.MaxFileSize, AnswerWithin: s.answerWithin(),
 		})
+		if err == nil { // what it says leaves if it couldn't read what is private
+			err = errors.Join(context.Cause(run), s.d.mayGoOn(ctx))
+		}
 		if err != nil {
 			return nil, details(canonical, t), err
 		}

@@ -31,7 +31,9 @@ func (d *services) openPrivate(ctx context.Context, o Options) error {
 	}
 	d.private = files.NewPrivate(rules)
 	d.releases = newReleases(o.Config.Privacy.ReleaseTimeout)
-	if open, ok := errors.AsType[*files.NotSealed](d.private.Sealed(ctx, true)); ok {
+	mended, err := d.private.Sealed(ctx, true)
+	d.wasOpen = mended
+	if open, ok := errors.AsType[*files.NotSealed](err); ok {
 		d.log.Warn("what is private is not sealed, so others on this machine may read it", "why", open.Error(), "do", open.Do)
 	}
 	return nil
@@ -49,79 +51,125 @@ func (d *services) checkRoot(path string) error {
 	return d.private.CheckRoot(path)
 }
 
-// commands says why no command may run, nil if one may: whoever runs commands as
-// the daemon's user, or as root, reads everything. It is asked at each request,
-// since what is sealed now may not be so later.
+// commands says why no command may run, nil if one may. It is asked at each request,
+// since what is sealed now may not be so later. Where none may run none goes on
+// either, nor what ran while something was open that had to be closed.
 func (d *services) commands(ctx context.Context) error {
 	if d.private == nil || d.shell == nil {
 		return nil
 	}
+	mended, err := d.keptFromCommands(ctx)
+	switch {
+	case errors.Is(err, wire.PrivacyModeBlocked):
+		d.sealed.Store(nil)
+		d.endCommands(err.Error())
+	case mended:
+		d.endCommands("it was open to others, and was closed")
+	}
+	if err == nil {
+		now := time.Now()
+		d.sealed.Store(&now)
+	}
+	return err
+}
+
+// keptFromCommands says whether commands can't get at what is private, and mended
+// whether that is so since now: whoever runs commands as the daemon's user, or as
+// root, reads everything.
+func (d *services) keptFromCommands(ctx context.Context) (mended bool, err error) {
 	const closed = "commands are off while something on this machine is private: "
 	if d.helper == nil {
-		return wire.Errorf(wire.PrivacyModeBlocked, closed+"they would run as the user that reads it").With("reason", "commands_run_as_daemon")
+		return false, wire.Errorf(wire.PrivacyModeBlocked, closed+"they would run as the user that reads it").With("reason", "commands_run_as_daemon")
 	}
 	ctx, cancel := context.WithTimeout(ctx, helperPatience)
 	defer cancel()
 	info, err := d.helper.Info(ctx)
 	switch {
 	case err != nil:
-		return err
+		return false, err
 	case info.UID == os.Getuid():
-		return wire.Errorf(wire.PrivacyModeBlocked, closed+"they would run as the user that reads it").With("reason", "commands_run_as_daemon")
+		return false, wire.Errorf(wire.PrivacyModeBlocked, closed+"they would run as the user that reads it").With("reason", "commands_run_as_daemon")
 	case !info.Confined:
-		return wire.Errorf(wire.PrivacyModeBlocked, closed+"they may become root").With("reason", "commands_may_become_root")
+		return false, wire.Errorf(wire.PrivacyModeBlocked, closed+"they may become root").With("reason", "commands_may_become_root")
 	}
-	err = d.private.Sealed(ctx, true)
+	mended, err = d.private.Sealed(ctx, true)
 	if open, ok := errors.AsType[*files.NotSealed](err); ok {
-		return wire.Errorf(wire.PrivacyModeBlocked, closed+"it is not sealed").With("reason", "not_sealed").With("path", open.Told).
+		err = wire.Errorf(wire.PrivacyModeBlocked, closed+"it is not sealed").With("reason", "not_sealed").With("path", open.Told).
 			With("hint", "its owner sees with farhandd doctor what to do")
 	}
-	return err
+	return mended, err
 }
 
-// mayCommand is commands for a session. Where none may run, none goes on either.
-func (s *session) mayCommand(ctx context.Context) error {
-	err := s.d.commands(ctx)
-	if errors.Is(err, wire.PrivacyModeBlocked) {
-		s.d.endTerminals("", stream.ReasonGrantRevoked)
+// running are the commands of EXECUTE_COMMAND that run.
+type running struct {
+	mu  sync.Mutex
+	all map[*context.CancelCauseFunc]struct{}
+}
+
+// add makes the context of one, which end ends. done is called when it is over.
+func (r *running) add(ctx context.Context) (_ context.Context, done func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.all == nil {
+		r.all = make(map[*context.CancelCauseFunc]struct{})
 	}
-	return err
+	r.all[&cancel] = struct{}{}
+	return ctx, func() {
+		r.mu.Lock()
+		delete(r.all, &cancel)
+		r.mu.Unlock()
+		cancel(nil)
+	}
+}
+
+// end ends those that run, and says how many these are.
+func (r *running) end(why error) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for cancel := range r.all {
+		(*cancel)(why)
+	}
+	return len(r.all)
+}
+
+// endCommands ends what runs, and what it said goes nowhere: it may have read what
+// is private.
+func (d *services) endCommands(why string) {
+	n := d.running.end(wire.Errorf(wire.PrivacyModeBlocked, "the command was ended: what is private was open to it").With("reason", "not_sealed"))
+	if d.terminals != nil {
+		n += d.terminals.Running()
+		d.terminals.Discard(stream.ReasonGrantRevoked)
+	}
+	if n > 0 {
+		d.log.Warn("what ran was ended, since it could have read what is private", "commands", n, "why", why)
+	}
 }
 
 // lately is how old the answer to whether commands may run may be for what comes
 // with every key that is typed.
 const lately = time.Second
 
-// mayType is mayCommand for input to what runs already.
-func (s *session) mayType(ctx context.Context) error {
-	if s.d.private == nil {
+// mayGoOn is commands for what runs already.
+func (d *services) mayGoOn(ctx context.Context) error {
+	if at := d.sealed.Load(); at != nil && time.Since(*at) < lately {
 		return nil
 	}
-	if at := s.d.sealed.Load(); at != nil && time.Since(*at) < lately {
-		return nil
-	}
-	err := s.mayCommand(ctx)
-	if err == nil {
-		now := time.Now()
-		s.d.sealed.Store(&now)
-	}
-	return err
+	return d.commands(ctx)
 }
 
-// sealEvery is how often it is looked whether terminals may go on.
+// sealEvery is how often it is looked whether what runs may go on.
 const sealEvery = 15 * time.Second
 
-// keepSealed ends terminals once what is private is no longer sealed.
+// keepSealed ends what runs once what is private is no longer sealed.
 func (d *daemon) keepSealed(ctx context.Context) {
-	if d.private == nil || d.terminals == nil {
+	if d.private == nil || d.shell == nil {
 		return
 	}
 	tick := time.NewTicker(sealEvery)
 	defer tick.Stop()
 	for {
-		if err := d.commands(ctx); errors.Is(err, wire.PrivacyModeBlocked) {
-			d.endTerminals("", stream.ReasonGrantRevoked)
-		}
+		_ = d.commands(ctx) // does what is to be done
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -159,7 +207,8 @@ func (d *services) privacyStatus() *PrivacyStatus {
 	case "commands_may_become_root":
 		s.Do = "take sudo and groups like docker or disk from the user that commands run as, and set NoNewPrivileges=yes for farhand-exec.service"
 	default:
-		if open, ok := errors.AsType[*files.NotSealed](d.private.Sealed(ctx, true)); ok {
+		_, err := d.private.Sealed(ctx, false)
+		if open, ok := errors.AsType[*files.NotSealed](err); ok {
 			s.Commands, s.Do = "commands are off, since "+open.Error(), open.Do
 		}
 	}
@@ -319,7 +368,8 @@ func checkPrivacy(ctx context.Context, c config.Config, running *Status) []Findi
 	for i, p := range c.Privacy.Private {
 		private[i] = files.PrivateRule(p)
 	}
-	if open, ok := errors.AsType[*files.NotSealed](files.NewPrivate(private).Sealed(ctx, false)); ok {
+	_, err := files.NewPrivate(private).Sealed(ctx, false)
+	if open, ok := errors.AsType[*files.NotSealed](err); ok {
 		return []Finding{{Level: Warn, About: "privacy", Found: "commands will be off: " + open.Error(), Do: open.Do}}
 	}
 	return []Finding{{Level: OK, About: "privacy", Found: fmt.Sprintf("%d entries of privacy.private, sealed", rules)}}

@@ -47,8 +47,10 @@ type services struct {
 	forbidden *files.Forbidden
 	private   *files.Private // nil: nothing is
 	releases  *releases
+	wasOpen   bool                      // something private was open to others until this start
 	sealed    atomic.Pointer[time.Time] // when commands were last found to be kept from it
-	notRoots  []string                  // why a root of the configuration isn't offered, each with its path
+	running   running
+	notRoots  []string // why a root of the configuration isn't offered, each with its path
 	uploads   *files.Uploads
 	shell     *shell.Service // nil: off
 	helper    *helper.Client // nil: commands run as this process' user
@@ -120,8 +122,8 @@ func open(ctx context.Context, o Options) (_ *services, err error) {
 			o.progress()
 		}
 	}
-	if d.terminals != nil && d.commands(ctx) != nil { // those of an earlier start, which had other rules
-		d.endTerminals("", stream.ReasonGrantRevoked)
+	if err := d.commands(ctx); err != nil || d.wasOpen { // terminals of an earlier start, which may have had other rules
+		d.endCommands("it was open to others before this start")
 	}
 	caps := []wire.Capability(d.offered())
 	d.ceiling.Capabilities, d.ceiling.Roots = &caps, &d.config.Roots

@@ -159,7 +159,7 @@ func (s *session) openTerminal(ctx context.Context, c *shim.Call, r wire.Termina
 	if err := needStreams(c); err != nil {
 		return nil, err
 	}
-	if err := s.mayCommand(ctx); err != nil {
+	if err := s.d.commands(ctx); err != nil {
 		return nil, err
 	}
 	cwd := s.Root()
@@ -241,7 +241,7 @@ func (s *session) flow(c *shim.Call, o wire.TerminalOpened) {
 }
 
 func (s *session) attachTerminal(ctx context.Context, c *shim.Call, r wire.TerminalAttach) (any, error) {
-	if err := s.mayCommand(ctx); err != nil {
+	if err := s.d.commands(ctx); err != nil {
 		return nil, err
 	}
 	if err := needStreams(c); err != nil {
@@ -259,7 +259,7 @@ func (s *session) attachTerminal(ctx context.Context, c *shim.Call, r wire.Termi
 // typeInto records that somebody begins to type, and how much it was in the end
 // with the terminal's end: a record for each key would say nothing more.
 func (s *session) typeInto(ctx context.Context, c *shim.Call, r wire.TerminalInput) (any, error) {
-	if err := s.mayType(ctx); err != nil {
+	if err := s.d.mayGoOn(ctx); err != nil {
 		return nil, err
 	}
 	run := func() (any, []audit.Field, error) {

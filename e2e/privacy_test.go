@@ -312,6 +312,54 @@ func TestCommandsBesidePrivacy(t *testing.T) {
 	if info, err := os.Stat(vault); err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("%v, %v", info.Mode(), err)
 	}
+	endsWhatRuns := func(what string, unseal func()) {
+		t.Helper()
+		ses, err := sdk.Open(t.Context(), client.Place{Machine: "bench"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		const script = "echo $$; echo begun; exec sleep 300"
+		term, err := ses.OpenTerminal(t.Context(), wire.TerminalOpen{Argv: []string{"sh", "-c", script}})
+		shown := view(t, term, err)
+		pid, _, _ := strings.Cut(shown.until("its begin", func(out string, _ *wire.StreamEnd) bool { return strings.Contains(out, "begun") }), "\r")
+		file := filepath.Join(public, "pid-of-"+strings.ReplaceAll(what, " ", "-"))
+		executed := make(chan error, 1)
+		go func() {
+			_, err := ses.Exec(t.Context(), wire.ExecuteCommand{Argv: []string{"sh", "-c", "echo $$ >" + file + "; exec sleep 300"}})
+			executed <- err
+		}()
+		eventually(t, "a command that runs", func() error {
+			if text, err := os.ReadFile(file); len(text) == 0 {
+				return fmt.Errorf("not yet: %v", err)
+			}
+			return nil
+		})
+		unseal()
+		if e := wire.AsError(<-executed); e.Code != wire.PrivacyModeBlocked || e.Details["reason"] != "not_sealed" {
+			t.Errorf("%s: a command that ran ends with %v", what, e)
+		}
+		if _, end := shown.ends(); end.Reason != "grant_revoked" {
+			t.Errorf("%s: a terminal ends with %+v", what, end)
+		}
+		gone(t, pid)
+		gone(t, strings.TrimSpace(string(b.read(file))))
+		chmod(b.root(), 0o777|os.ModeSticky)
+		eventually(t, "commands, sealed again", command)
+		term, err = ses.AttachTerminal(t.Context(), term.ID(), &wire.TerminalOffsets{})
+		if out, _ := view(t, term, err).ends(); out != "" {
+			t.Errorf("%s: what a terminal wrote is still there: %q", what, out)
+		}
+	}
+	// Nobody asks for anything meanwhile, so it is found out by itself.
+	endsWhatRuns("no longer sealed", func() { chmod(b.root(), 0o777) })
+	// What the daemon closes again was open to what ran.
+	endsWhatRuns("mended", func() {
+		chmod(vault, 0o755)
+		if why := reason(); why != "" {
+			t.Errorf("mended: %q", why)
+		}
+	})
+
 	chmod(b.root(), 0o777)
 	err = command()
 	if e := wire.AsError(err); e.Code != wire.PrivacyModeBlocked || e.Details["reason"] != "not_sealed" || e.Details["path"] != vault {

@@ -792,7 +792,10 @@ func TestStubs(t *testing.T) {
 func TestSealed(t *testing.T) {
 	h := newHideout(t, "@/private")
 	// The test's own directories belong to it, but above them may be anything.
-	sealed := func(rules ...string) error { return h.rules(rules...).Sealed(h.ctx, false) }
+	sealed := func(rules ...string) error {
+		_, err := h.rules(rules...).Sealed(h.ctx, false)
+		return err
+	}
 	notSealed := func(what string, err error, why string) {
 		t.Helper()
 		open, ok := errors.AsType[*NotSealed](err)
@@ -804,8 +807,11 @@ func TestSealed(t *testing.T) {
 	notSealed("what isn't there", sealed("@/private"), "looked at")
 	h.put("private/f", canary)
 	notSealed("a directory open to all", sealed("@/private"), "mode 0755")
-	if h.rules("@/private").Sealed(h.ctx, true); mode(h, "private") != 0o700 {
-		t.Errorf("mended it has mode %04o", mode(h, "private"))
+	for _, open := range []bool{true, false} {
+		mended, err := h.rules("@/private").Sealed(h.ctx, true)
+		if h.must(err); mended != open || mode(h, "private") != 0o700 {
+			t.Errorf("mended %t, it has mode %04o", mended, mode(h, "private"))
+		}
 	}
 	h.must(sealed("@/private"))
 	notSealed("wildcards", sealed("@/private", "@/*.key"), "wildcards")
@@ -833,7 +839,8 @@ func TestSealed(t *testing.T) {
 		h.must(os.Chown(h.dir, 0, 0))
 	}
 	var none *Private
-	h.must(none.Sealed(h.ctx, true))
+	_, err := none.Sealed(h.ctx, true)
+	h.must(err)
 }
 
 func mode(h *hideout, path string) os.FileMode {

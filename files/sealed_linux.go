@@ -12,26 +12,28 @@ import (
 // Sealed says whether nobody but the daemon's user and root can read what is
 // private: what the rules lead to is theirs and closed to others, nobody else can
 // put something in its place, and no file in it has another name that is open to
-// others. With mend, what the daemon's user owns is closed here and now. The error
-// is a *NotSealed, or the context's.
+// others. With mend, what the daemon's user owns is closed here and now; mended says
+// that something was open until then. The error is a *NotSealed, or the context's.
 //
 // A rule with wildcards is never sealed: whoever runs commands can make files that
 // it fits, and those that it fits may be anybody's.
-func (p *Private) Sealed(ctx context.Context, mend bool) error {
+func (p *Private) Sealed(ctx context.Context, mend bool) (mended bool, err error) {
 	if p == nil {
-		return nil
+		return false, nil
 	}
 	for i := range p.rules {
 		r := &p.rules[i]
 		if !r.Pattern.Literal() {
-			return &NotSealed{Rule: r.Pattern.String(), Told: p.told(i), Why: "has wildcards, so what it fits can't be closed to others once and for all", Do: "name the directory itself in privacy.private"}
+			return mended, &NotSealed{Rule: r.Pattern.String(), Told: p.told(i), Why: "has wildcards, so what it fits can't be closed to others once and for all", Do: "name the directory itself in privacy.private"}
 		}
 		s := seal{rule: r.Pattern.String(), told: p.told(i), mend: mend}
-		if err := s.walk(r.Pattern.Prefix()); err != nil {
-			return err
+		err := s.walk(r.Pattern.Prefix())
+		mended = mended || s.mended
+		if err != nil {
+			return mended, err
 		}
 	}
-	return p.sealedLinks(ctx)
+	return mended, p.sealedLinks(ctx)
 }
 
 // told is what others may be told of a rule: where it leads, if that is a directory,
@@ -55,6 +57,8 @@ type seal struct {
 	told  string
 	mend  bool
 	links int
+
+	mended bool
 }
 
 func (s *seal) not(do, format string, args ...any) error {
@@ -143,6 +147,7 @@ func (s *seal) closed(at *handle, path string) error {
 		mode := st.Mode & 0o7700
 		err = retry(func() error { return unix.Fchmodat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", at.fd), mode, 0) })
 		if st, e := fstat(at.fd); err == nil && e == nil && st.Mode&0o077 == 0 {
+			s.mended = true
 			return nil
 		}
 	}

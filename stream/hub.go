@@ -165,7 +165,7 @@ func (h *Hub) forget(s *Stream) {
 	s.expiry.Stop()
 	s.detach()
 	if s.kind == share {
-		s.ring = ring{size: s.ring.size, tail: s.ring.tail, total: s.ring.total} // whoever has the Shared still doesn't keep it
+		s.ring.clear() // whoever has the Shared still doesn't keep it
 	}
 	s.mu.Unlock()
 	if s.kind == share {

@@ -97,6 +97,9 @@ func (r *ring) before(from int64) int64 {
 // skip leaves a gap of n. Not even an empty ring offers what is in it.
 func (r *ring) skip(n int64) { r.tail += n }
 
+// clear forgets all that it has.
+func (r *ring) clear() { r.pieces, r.held = nil, 0 }
+
 // trim forgets the oldest until the rest fits.
 func (r *ring) trim() {
 	n := 0

@@ -126,6 +126,20 @@ func (x *Shared) Write(p []byte) (int, error) { return x.s.Write(p) }
 // Skip says that n bytes are not there: they came before this Shared was made.
 func (x *Shared) Skip(n int64) { x.s.Skip(n) }
 
+// Forget drops what was written and what is written from now on: receivers are told
+// of a gap.
+func (x *Shared) Forget() {
+	x.s.mu.Lock()
+	defer x.s.mu.Unlock()
+	x.s.mute = true
+	x.s.ring.clear()
+	for _, v := range x.s.streams {
+		v.had = x.s.ring.total // nothing is kept for it
+	}
+	x.s.wake()
+	x.s.gain()
+}
+
 // End ends it and all its views. Only the first call counts.
 func (x *Shared) End(reason string, exitCode *int) {
 	x.s.End(reason, exitCode)

@@ -110,6 +110,36 @@ func text(o *outlet) string {
 	}
 }
 
+// What is forgotten nobody gets, be it written before or later.
+func TestForget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		leak.Check(t)
+		h := NewHub(HubOptions{Idle: time.Minute})
+		defer h.Close()
+		x := shared(t, h, 100)
+		one, first := watch(t, h, x, alice, 0, 4)
+		fmt.Fprint(x, "some that waits for credit")
+		synctest.Wait()
+		x.Forget()
+		begun := time.Now()
+		fmt.Fprint(x, "and later")
+		if x.Room(t.Context(), 100) != nil || time.Since(begun) > 0 {
+			t.Error("there is no room beside what was forgotten")
+		}
+		_, late := watch(t, h, x, alice, 0, 1000)
+		x.End("gone", nil)
+		h.Credit(wire.StreamCredit{Stream: one.ID(), Bytes: 100}, alice)
+		_, later := watch(t, h, x, alice, 0, 1000)
+		synctest.Wait()
+		if a, b, c := text(first), text(late), text(later); a != "some." || b != "." || c != "." {
+			t.Errorf("%q, %q, %q", a, b, c)
+		}
+		if x.Next() != 35 || x.Oldest() != 35 {
+			t.Errorf("%d to %d", x.Oldest(), x.Next())
+		}
+	})
+}
+
 // The source waits for those who go on, and for the furthest if nobody does.
 func TestRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

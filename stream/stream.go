@@ -67,6 +67,7 @@ var errEnded = errors.New("stream has ended")
 type source struct {
 	mu      sync.Mutex
 	ring    ring
+	mute    bool          // what is written is lost
 	streams []*Stream     // those that have not ended
 	room    chan struct{} // a receiver had more, or is one no longer
 }
@@ -125,7 +126,11 @@ func (s *Stream) Write(p []byte) (int, error) {
 	if s.end != nil {
 		return 0, errEnded
 	}
-	s.ring.write(p)
+	if s.mute {
+		s.ring.skip(int64(len(p)))
+	} else {
+		s.ring.write(p)
+	}
 	s.wake()
 	return len(p), nil
 }

@@ -220,6 +220,14 @@ func (s *Service) EndSession(session, reason string) {
 	}
 }
 
+// Discard ends all terminals and forgets what they wrote, and what those wrote that
+// have ended: nobody gets it any more.
+func (s *Service) Discard(reason string) {
+	for _, t := range s.terminals() {
+		t.discard(reason)
+	}
+}
+
 // Hold holds a session, which is there again, for each of its terminals.
 func (s *Service) Hold(session string, hold func() (release func())) {
 	for _, t := range s.terminals() {

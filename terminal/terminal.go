@@ -51,6 +51,7 @@ type terminal struct {
 
 	mu       sync.Mutex
 	begun    bool
+	unwanted bool // what it writes is for nobody
 	left     bool
 	size     size
 	finish   *wire.TerminalEnd
@@ -122,6 +123,9 @@ func (t *terminal) start(r Request) error {
 	t.keep()
 	t.mu.Lock()
 	t.begun = true
+	if t.unwanted {
+		t.forget()
+	}
 	t.mu.Unlock()
 	t.s.save()
 	t.s.running.Go(t.run)
@@ -192,6 +196,24 @@ func (t *terminal) end(reason string) {
 	select {
 	case t.ending <- reason:
 	default: // it has a reason already
+	}
+}
+
+// discard is end, after which what it wrote, and still writes, is gone.
+func (t *terminal) discard(reason string) {
+	t.mu.Lock()
+	t.unwanted = true
+	if t.begun { // else it has no output yet
+		t.forget()
+	}
+	t.mu.Unlock()
+	t.end(reason)
+}
+
+func (t *terminal) forget() {
+	t.out.Forget()
+	if t.err != nil {
+		t.err.Forget()
 	}
 }
 

@@ -484,6 +484,44 @@ func TestClose(t *testing.T) {
 	}
 }
 
+// What is discarded ends, and nobody gets what it wrote: neither of those that run
+// nor of those that have ended, nor of one that is just being started.
+func TestDiscard(t *testing.T) {
+	b := newBench(t, nil)
+	over := b.open(wire.TerminalOpen{}, "echo", "secret")
+	over.out.ends()
+	runs := b.open(wire.TerminalOpen{PTY: no()}, "sh", "-c", "echo secret; echo secret >&2; exec sleep 300")
+	runs.out.shows("secret")
+	runs.err.shows("secret")
+	o, err := b.s.Open(Request{Owner: alice, Cwd: "/", Start: func(f Files) (Program, string, error) {
+		b.s.Discard(stream.ReasonGrantRevoked)
+		return starter("sh", "-c", "echo secret; exec sleep 300")(f)
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	begins := b.view(o, alice)
+	if got, end := begins.out.ends(); got != "" || end.Reason != stream.ReasonGrantRevoked {
+		t.Errorf("one that began: %q, %+v", got, end)
+	}
+	if _, end := runs.out.ends(); end.Reason != stream.ReasonGrantRevoked {
+		t.Errorf("one that ran: %+v", end)
+	}
+	for _, id := range []string{over.Terminal, runs.Terminal, begins.Terminal} {
+		v := b.attach(id, nil, alice)
+		if got, _ := v.out.ends(); got != "" {
+			t.Errorf("later it has %q", got)
+		}
+		again := b.attach(id, &wire.TerminalOffsets{}, alice)
+		if got, _ := again.out.ends(); got != "" {
+			t.Errorf("from its beginning it has %q", got)
+		}
+	}
+	if n := b.s.Running(); n != 0 {
+		t.Errorf("%d run", n)
+	}
+}
+
 func TestLimits(t *testing.T) {
 	b := newBench(t, func(o *Options) { o.Max = 2 })
 	for range 2 {
