@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -333,6 +334,53 @@ func TestClusterRevocation(t *testing.T) {
 		left, err := all[0].db.List(t.Context(), store.Prefix("o", owner, "session"))
 		return err == nil && len(left) == 0
 	})
+}
+
+// An answer that comes in pieces comes so through two instances: each piece as it is
+// sent, and the answer alone ends the request.
+func TestClusterPieces(t *testing.T) {
+	all := startCluster(t, 2)
+	r := all[0].robot(wire.LocalLLM, wire.Privacy)
+	const half = 100
+	goOn := make(chan struct{})
+	r.onData = func(p *peer, env wire.Envelope) {
+		m, ok := wire.MethodOf(env.Type)
+		if !ok || m.Chunks() == "" {
+			echo(p, env)
+			return
+		}
+		send := func(from, to int) {
+			for i := from; i < to; i++ {
+				p.send(wire.Message{Type: m.Chunks(), ID: env.ID, Payload: map[string]any{"delta": fmt.Sprint(i)}})
+			}
+		}
+		send(0, half)
+		<-goOn
+		send(half, 2*half)
+		p.send(wire.Message{Type: m.Response, ID: env.ID, Payload: map[string]any{"output": "all"}})
+		send(2*half, 2*half+1) // of nothing that is asked any more
+	}
+	r.connect()
+	settled(t, all, all[0])
+	id := all[1].openSession(opTok, map[string]any{"machine": "lab"})
+	op := all[1].operator(opTok)
+	for _, typ := range []wire.Type{wire.TLLMTurn, wire.TLocalLLMCompletion, wire.TLLMTurn} {
+		m, _ := wire.MethodOf(typ)
+		op.request(id, "same", typ, wire.Empty{})
+		for i := range 2 * half {
+			if i == half { // the first half has come while the request is under way
+				goOn <- struct{}{}
+			}
+			env := op.want(m.Chunks())
+			var c wire.LLMTurnChunk
+			if err := wire.Decode(env.Payload, &c); err != nil || c.Delta != fmt.Sprint(i) || env.ID != "same" || env.SessionID != id {
+				t.Fatalf("piece %d of %s: %+v, %s", i, typ, env, env.Payload)
+			}
+		}
+		if env := op.want(m.Response); env.ID != "same" || !strings.Contains(string(env.Payload), "all") {
+			t.Fatalf("the answer to %s: %+v", typ, env)
+		}
+	}
 }
 
 // A stream's frames find the operator's instance, and its credit the device; when
