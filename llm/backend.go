@@ -21,7 +21,7 @@ type backend interface {
 	// comes; the last has done set. An error of take ends it and is returned.
 	chat(ctx context.Context, c chat, take func(piece) error) error
 	// embed gives a vector for each input.
-	embed(ctx context.Context, model string, inputs []string) (vectors [][]float32, tokens *int, err error)
+	embed(ctx context.Context, e embedding) (vectors [][]float32, tokens *int, err error)
 }
 
 // A manager is a backend that says what it has in memory and takes and drops
@@ -66,6 +66,13 @@ type Progress struct {
 	Completed int64
 }
 
+// loading is how a model is to be loaded, for servers that let a request say so. Two
+// requests that differ in it have the server load the model anew.
+type loading struct {
+	context   int           // tokens that prompt and answer may have together; 0: as the server likes
+	keepAlive time.Duration // how long it stays in memory afterwards; the same
+}
+
 // chat is a conversation to be continued.
 type chat struct {
 	model       string
@@ -74,11 +81,14 @@ type chat struct {
 	temperature float64
 	topP        float64
 	think       bool
-	// context is how many tokens prompt and answer may have together, for servers
-	// that let the request say so; 0: as the server likes.
-	context int
-	// keepAlive is how long the model stays in memory afterwards, for the same.
-	keepAlive time.Duration
+	loading
+}
+
+// embedding are texts to be turned into vectors.
+type embedding struct {
+	model  string
+	inputs []string
+	loading
 }
 
 type message struct{ role, content string }

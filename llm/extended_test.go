@@ -2,10 +2,12 @@ package llm
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -185,6 +187,7 @@ type board struct {
 	mu      sync.Mutex
 	loaded  []string
 	unloads []string
+	gone    string // this one the server no longer knows
 }
 
 func newBoard(t *testing.T, loaded ...string) *board {
@@ -206,9 +209,19 @@ func newBoard(t *testing.T, loaded ...string) *board {
 		fmt.Fprint(w, `{"model_info":{"general.architecture":"llama","llama.block_count":16,"llama.attention.head_count":32,"llama.attention.head_count_kv":8,"llama.embedding_length":2048}}`)
 	})
 	mux.HandleFunc("POST /api/generate", func(w http.ResponseWriter, r *http.Request) {
+		var request struct{ Model string }
+		if err := json.NewDecoder(r.Body).Decode(&request); err != nil {
+			t.Error(err)
+		}
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		b.unloads, b.loaded = append(b.unloads, b.loaded...), nil
+		if request.Model == b.gone {
+			w.WriteHeader(http.StatusNotFound)
+			fmt.Fprintf(w, `{"error":"model '%s' not found"}`, b.gone)
+			return
+		}
+		b.unloads = append(b.unloads, request.Model)
+		b.loaded = slices.DeleteFunc(b.loaded, func(name string) bool { return name == request.Model })
 		fmt.Fprintln(w, `{"done":true}`)
 	})
 	return b
@@ -263,6 +276,43 @@ func TestOneModelInMemory(t *testing.T) {
 	}
 	if got := b.requests[0]; fmt.Sprint(got["options"].(map[string]any)["num_ctx"]) != "4096" || got["keep_alive"] != "30m0s" {
 		t.Errorf("asked with %v", got)
+	}
+}
+
+// Vectors are made by a model that is loaded as for everything else, or the next
+// completion would load it once more, and its context has no bound.
+func TestEmbedLoadsAlike(t *testing.T) {
+	o := serve(t, nil)
+	asked := make(chan map[string]any, 1)
+	o.Config.Handler.(*http.ServeMux).HandleFunc("POST /api/embed", func(w http.ResponseWriter, r *http.Request) {
+		var request map[string]any
+		if err := json.NewDecoder(r.Body).Decode(&request); err != nil {
+			t.Error(err)
+		}
+		asked <- request
+		fmt.Fprint(w, `{"embeddings":[[1]]}`)
+	})
+	s := newService(t, o.URL, Config{Context: 2048})
+	if _, err := s.Embed(t.Context(), wire.LLMEmbed{Model: "tiny:1b", Input: []string{"x"}}); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-asked; fmt.Sprint(got["options"]) != "map[num_ctx:2048]" || got["keep_alive"] != "30m0s" {
+		t.Errorf("asked with %v", got)
+	}
+}
+
+// A model that was removed while it was in memory holds nobody up.
+func TestRemovedWhileInMemory(t *testing.T) {
+	b := newBoard(t)
+	b.loaded = []string{"gone:1b", "big:7b"}
+	b.gone = "gone:1b"
+	s := newService(t, b.URL, Config{})
+	s.available = func() (int64, error) { return 8 << 30, nil }
+	if _, _, err := complete(t, s, ask("tiny:1b")); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Join(b.unloads, " ") != "big:7b" {
+		t.Errorf("sent out: %q", b.unloads)
 	}
 }
 

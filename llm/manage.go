@@ -75,7 +75,7 @@ func (s *Service) Embed(ctx context.Context, r wire.LLMEmbed) (wire.LLMEmbedding
 	}
 	limited, cancel := context.WithTimeoutCause(ctx, s.loadTimeout, &silence{"load_timeout", "the embeddings", s.loadTimeout})
 	defer cancel()
-	vectors, tokens, err := s.backend.embed(limited, r.Model, r.Input)
+	vectors, tokens, err := s.backend.embed(limited, embedding{r.Model, r.Input, s.loading()})
 	switch {
 	case err != nil && ctx.Err() == nil && limited.Err() != nil:
 		return wire.LLMEmbeddings{}, s.failure(ctx, r.Model, context.Cause(limited))
@@ -107,12 +107,18 @@ func checkEmbed(r wire.LLMEmbed) error {
 }
 
 // Pull has the server fetch a model and reports on it. Ending ctx gives it up;
-// asked again, the server goes on where it was.
+// asked again, the server goes on where it was. While the model works on something
+// private it is LOCAL_LLM_BUSY: it would be another one in the middle of that.
 func (s *Service) Pull(ctx context.Context, model string, progress func(wire.LLMProgress) error) error {
 	m, err := s.manager(model)
 	if err != nil {
 		return err
 	}
+	leave, err := s.uses.enter(model, fetching)
+	if err != nil {
+		return err
+	}
+	defer leave()
 	done := false
 	err = m.pull(ctx, model, func(p Progress) error {
 		done = p.Status == "success"

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -62,14 +64,21 @@ func tooLarge(model string, need, have int64) error {
 		With("needed_bytes", need).With("available_bytes", have)
 }
 
-// sendOut unloads models and waits until the server has done so.
+// sendOut unloads models and waits until the server has done so. One that was removed
+// while it was in memory can't be named any more; it goes when its time is over.
 func (s *Service) sendOut(ctx context.Context, m manager, names []string) error {
+	var going []string
 	for _, name := range names {
-		if err := m.unload(ctx, name); err != nil {
+		err := m.unload(ctx, name)
+		if refusal, ok := errors.AsType[*backendError](err); ok && refusal.status == http.StatusNotFound {
+			continue
+		}
+		if err != nil {
 			return fmt.Errorf("send model %q out of memory: %w", name, err)
 		}
+		going = append(going, name)
 	}
-	if len(names) == 0 {
+	if len(going) == 0 {
 		return nil
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, unloadTime, errors.New("the server doesn't give the memory of other models back"))
@@ -77,7 +86,8 @@ func (s *Service) sendOut(ctx context.Context, m manager, names []string) error 
 	look := time.NewTicker(unloadLook)
 	defer look.Stop()
 	for {
-		if left, err := m.loaded(ctx); err == nil && len(left) == 0 {
+		left, err := m.loaded(ctx)
+		if err == nil && !slices.ContainsFunc(left, func(l Loaded) bool { return slices.Contains(going, l.Name) }) {
 			return nil
 		}
 		select {

@@ -43,12 +43,7 @@ func (o *ollama) chat(ctx context.Context, c chat, take func(piece) error) error
 		// Left out, it would mean yes to newer servers.
 		Think: &api.ThinkValue{Value: c.think},
 	}
-	if c.context > 0 {
-		request.Options["num_ctx"] = c.context
-	}
-	if c.keepAlive > 0 {
-		request.KeepAlive = &api.Duration{Duration: c.keepAlive}
-	}
+	request.KeepAlive = c.ask(request.Options)
 	for _, m := range c.messages {
 		request.Messages = append(request.Messages, api.Message{Role: m.role, Content: m.content})
 	}
@@ -61,6 +56,18 @@ func (o *ollama) chat(ctx context.Context, c chat, take func(piece) error) error
 		err = run()
 	}
 	return err
+}
+
+// ask puts into a request's options how the model is to be loaded, and returns how
+// long it is to be kept; nil: as the server likes.
+func (l loading) ask(options map[string]any) *api.Duration {
+	if l.context > 0 {
+		options["num_ctx"] = l.context
+	}
+	if l.keepAlive <= 0 {
+		return nil
+	}
+	return &api.Duration{Duration: l.keepAlive}
 }
 
 func ollamaPiece(r api.ChatResponse) piece {
@@ -81,8 +88,10 @@ func counted(n int) *int {
 	return &n
 }
 
-func (o *ollama) embed(ctx context.Context, model string, inputs []string) ([][]float32, *int, error) {
-	answer, err := o.client.Embed(ctx, &api.EmbedRequest{Model: model, Input: inputs})
+func (o *ollama) embed(ctx context.Context, e embedding) ([][]float32, *int, error) {
+	request := &api.EmbedRequest{Model: e.model, Input: e.inputs, Options: make(map[string]any)}
+	request.KeepAlive = e.ask(request.Options)
+	answer, err := o.client.Embed(ctx, request)
 	if err != nil {
 		return nil, nil, err
 	}

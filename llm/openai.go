@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"syscall"
 	"time"
 )
 
@@ -39,7 +40,7 @@ func (o *openAI) models(ctx context.Context) ([]Model, error) {
 	return list, nil
 }
 
-func (o *openAI) embed(ctx context.Context, model string, inputs []string) ([][]float32, *int, error) {
+func (o *openAI) embed(ctx context.Context, e embedding) ([][]float32, *int, error) {
 	var answer struct {
 		Data []struct {
 			Index     int       `json:"index"`
@@ -49,14 +50,14 @@ func (o *openAI) embed(ctx context.Context, model string, inputs []string) ([][]
 			Prompt int `json:"prompt_tokens"`
 		} `json:"usage"`
 	}
-	request := map[string]any{"model": model, "input": inputs}
+	request := map[string]any{"model": e.model, "input": e.inputs}
 	if err := o.ask(ctx, http.MethodPost, "v1/embeddings", request, &answer); err != nil {
 		return nil, nil, err
 	}
-	vectors := make([][]float32, len(inputs))
+	vectors := make([][]float32, len(e.inputs))
 	for _, d := range answer.Data {
 		if d.Index < 0 || d.Index >= len(vectors) {
-			return nil, nil, fmt.Errorf("the server answered %d inputs with a vector number %d", len(inputs), d.Index)
+			return nil, nil, fmt.Errorf("the server answered %d inputs with a vector number %d", len(e.inputs), d.Index)
 		}
 		vectors[d.Index] = d.Embedding
 	}
@@ -141,6 +142,7 @@ func (o *openAI) open(ctx context.Context, request any) (io.ReadCloser, error) {
 func readEvents(body io.Reader, take func(piece) error) error {
 	lines := bufio.NewScanner(body)
 	lines.Buffer(make([]byte, 0, 4<<10), maxEvent)
+	lines.Split(func(data []byte, _ bool) (int, []byte, error) { return bufio.ScanLines(data, false) }) // a line that was cut is none
 	var last piece
 	for lines.Scan() {
 		data, ok := bytes.CutPrefix(lines.Bytes(), []byte("data:"))
@@ -179,7 +181,10 @@ func readEvents(body io.Reader, take func(piece) error) error {
 			return err
 		}
 	}
-	if err := lines.Err(); err != nil {
+	switch err := lines.Err(); {
+	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET):
+		return errTruncated // the server has gone
+	case err != nil:
 		return fmt.Errorf("read the answer: %w", err)
 	}
 	if !last.done {

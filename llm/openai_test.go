@@ -3,6 +3,7 @@ package llm
 import (
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -80,6 +81,44 @@ func TestOpenAIFails(t *testing.T) {
 			}
 			if strings.Contains(name, "error") && e.Details["backend_error"] != "out of memory" {
 				t.Errorf("backend_error %q", e.Details["backend_error"])
+			}
+		})
+	}
+}
+
+// A server that goes in the middle of an answer left it truncated, in whichever way.
+func TestOpenAIGoes(t *testing.T) {
+	for name, leave := range map[string]func(net.Conn){
+		"in the middle of a piece": func(c net.Conn) { fmt.Fprint(c, "100\r\ndata: {") },
+		"between pieces":           func(net.Conn) {},
+		"with a reset":             func(c net.Conn) { _ = c.(*net.TCPConn).SetLinger(0) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			began := make(chan struct{})
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Path == "/v1/models" {
+					fmt.Fprint(w, `{"data":[{"id":"tiny:1b"}]}`)
+					return
+				}
+				fmt.Fprint(w, "data: {\"choices\":[{\"delta\":{\"content\":\"Hel\"},\"finish_reason\":null}]}\n\n")
+				w.(http.Flusher).Flush()
+				<-began
+				conn, _, err := w.(http.Hijacker).Hijack()
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				leave(conn)
+				conn.Close()
+			}))
+			t.Cleanup(server.Close)
+			s := newService(t, server.URL, Config{Kind: KindOpenAI})
+			_, _, err := s.Complete(t.Context(), ask("tiny:1b"), func(wire.LocalLLMChunk) error {
+				close(began)
+				return nil
+			})
+			if e := wire.AsError(err); e.Code != wire.LocalLLMFailed || e.Details["reason"] != "truncated" {
+				t.Errorf("%v %v", err, e.Details)
 			}
 		})
 	}

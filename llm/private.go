@@ -48,20 +48,26 @@ var errCut = errors.New("long enough")
 //
 // Errors are those of Complete, without anything of what the server said, which may
 // quote the prompt; besides, LOCAL_LLM_FAILED with details.reason remote_server and
-// MODEL_NOT_AVAILABLE with remote_model, where the prompt would leave the machine.
+// MODEL_NOT_AVAILABLE with remote_model, where the prompt would leave the machine, and
+// LOCAL_LLM_BUSY with fetching while the model is pulled, which may make it such a one.
 func (s *Service) CompletePrivate(ctx context.Context, p Private, emit func(delta string, waiting int) error) (_ wire.LocalLLMResponse, truncated bool, _ error) {
-	if err := s.staysHere(ctx, p.Model); err != nil {
-		return wire.LocalLLMResponse{}, false, withoutWords(ctx, err)
+	if s.available == nil {
+		return wire.LocalLLMResponse{}, false, failed("remote_server", "the model's server is not on this machine, so private files are not given to it")
 	}
+	leave, err := s.uses.enter(p.Model, private)
+	if err != nil {
+		return wire.LocalLLMResponse{}, false, err
+	}
+	defer leave()
 	if emit == nil {
 		emit = func(string, int) error { return nil }
 	}
 	var output strings.Builder
 	left := p.MostChars
-	answer, _, err := s.Complete(ctx, wire.LocalLLMCompletion{
+	answer, _, err := s.complete(ctx, wire.LocalLLMCompletion{
 		Model: p.Model, MaxTokens: p.MaxTokens, Temperature: p.Temperature, Wait: p.Wait,
 		Messages: []wire.LLMMessage{{Role: "system", Content: p.System}, {Role: "user", Content: p.User}},
-	}, func(c wire.LocalLLMChunk) error {
+	}, s.staysHere, func(c wire.LocalLLMChunk) error {
 		if c.Waiting > 0 {
 			return emit("", c.Waiting)
 		}
@@ -102,9 +108,6 @@ func firstChars(s string, n int) (first string, more bool) {
 // staysHere says whether the model runs on this machine, as its server says at
 // this moment.
 func (s *Service) staysHere(ctx context.Context, model string) error {
-	if s.available == nil {
-		return failed("remote_server", "the model's server is not on this machine, so private files are not given to it")
-	}
 	list, err := s.models.probe(ctx, s, true)
 	switch {
 	case err != nil:

@@ -91,6 +91,7 @@ type Service struct {
 	log       *slog.Logger
 
 	turn   *turn
+	uses   uses
 	models models
 	speeds speeds
 }
@@ -198,6 +199,12 @@ type Trace struct {
 // (thinking, waiting, timings) are for those who may have them: callers empty
 // those of the request otherwise, and then the others stay empty, too.
 func (s *Service) Complete(ctx context.Context, req wire.LocalLLMCompletion, emit func(wire.LocalLLMChunk) error) (wire.LocalLLMResponse, Trace, error) {
+	return s.complete(ctx, req, s.checkModel, emit)
+}
+
+// complete is Complete with another check of the model, which is made when its turn
+// has come: until then it may become another.
+func (s *Service) complete(ctx context.Context, req wire.LocalLLMCompletion, check func(ctx context.Context, model string) error, emit func(wire.LocalLLMChunk) error) (wire.LocalLLMResponse, Trace, error) {
 	trace := Trace{Model: req.Model, Stream: req.Stream == nil || *req.Stream}
 	c, err := s.chat(req, &trace)
 	if err != nil {
@@ -212,7 +219,7 @@ func (s *Service) Complete(ctx context.Context, req wire.LocalLLMCompletion, emi
 		return wire.LocalLLMResponse{}, trace, err
 	}
 	defer leave()
-	if err := s.checkModel(ctx, req.Model); err != nil {
+	if err := check(ctx, req.Model); err != nil {
 		return wire.LocalLLMResponse{}, trace, err
 	}
 	if err := s.makeRoom(ctx, req.Model); err != nil {
@@ -256,12 +263,14 @@ func PromptChars(messages []wire.LLMMessage) int {
 	return n
 }
 
+// loading is how every model is loaded.
+func (s *Service) loading() loading { return loading{s.context, s.keepAlive} }
+
 // chat is the request in a server's terms. Messages with roles that we don't know
 // are left out, as the protocol asks.
 func (s *Service) chat(req wire.LocalLLMCompletion, trace *Trace) (chat, error) {
 	c := chat{
-		model: req.Model, maxTokens: defaultMaxTokens, topP: 1, context: s.context, keepAlive: s.keepAlive,
-		think: req.Think != nil && *req.Think,
+		model: req.Model, maxTokens: defaultMaxTokens, topP: 1, think: req.Think != nil && *req.Think, loading: s.loading(),
 	}
 	if req.MaxTokens != nil {
 		c.maxTokens = min(*req.MaxTokens, mostMaxTokens)
