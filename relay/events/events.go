@@ -5,6 +5,7 @@
 package events
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"strconv"
@@ -56,6 +57,10 @@ type Event struct {
 	Reason  string               `json:"reason,omitempty"`
 	// Gap, in an event that has no type, says that others are missing here.
 	Gap Gap `json:"gap,omitempty"`
+	// Still, if set, is asked in the moment in which the event is published, which
+	// may be long after it happened: false if it is no longer true, and then it is
+	// not told. A Feed whose events wait for nothing doesn't ask.
+	Still func(context.Context) bool `json:"-"`
 }
 
 // Kept is how many events of an owner there are at most.
@@ -116,7 +121,7 @@ func (f *Memory) Publish(owner string, e Event) {
 	defer f.mu.Unlock()
 	r := f.owner(owner)
 	r.n++
-	e.Cursor = f.cursor(r.n)
+	e.Cursor, e.Still = f.cursor(r.n), nil
 	if len(r.events) < Kept {
 		r.events = append(r.events, e)
 	} else {

@@ -256,8 +256,9 @@ type upstream struct {
 
 // unsettled is what is kept of a request that was passed on.
 type unsettled struct {
-	method wire.Method
-	target string
+	method    wire.Method
+	target    string
+	cancelled bool
 }
 
 // destination is the machine that a frame is for, and the instance that has it
@@ -308,11 +309,10 @@ func (op *operator) destination(env wire.Envelope) (key machineKey, instance, ch
 func (op *operator) passOn(instance string, key machineKey, env wire.Envelope, frame *frameBuf, stamped bool) bool {
 	s := op.srv
 	credit := env.Type == wire.TStreamCredit
-	oneWay := credit || env.Type == wire.TCancel
-	if oneWay && (env.Payload[0] != '{' || len(env.Payload) > maxCredit) {
+	if credit && (env.Payload[0] != '{' || len(env.Payload) > maxCredit) {
 		return false
 	}
-	if !oneWay && !op.expect(env) {
+	if !credit && !op.expect(env) {
 		return false
 	}
 	method, ok := wire.MethodOf(env.Type)
@@ -320,7 +320,7 @@ func (op *operator) passOn(instance string, key machineKey, env wire.Envelope, f
 	switch {
 	case !ok:
 		refused = unsendable(env.Type)
-	case !oneWay && op.outstanding() > maxOutstanding:
+	case !credit && op.outstanding() > maxOutstanding:
 		refused = tooMany()
 	case !credit:
 		refused = op.intend(env, method, key.id)
@@ -330,8 +330,7 @@ func (op *operator) passOn(instance string, key machineKey, env wire.Envelope, f
 		s.buffers.release(frame)
 		return true
 	}
-	switch env.Type {
-	case wire.TStreamCredit, wire.THardwareOp, wire.THardwareListRequest, wire.TStreamAttach:
+	if opensStream(env.Type) {
 		op.mayStream()
 	}
 	if env.SessionID != "" {
@@ -339,13 +338,13 @@ func (op *operator) passOn(instance string, key machineKey, env wire.Envelope, f
 	}
 	u, err := op.upstream(instance)
 	if err == nil {
-		err = u.send(env, method, frame, oneWay, stamped)
+		err = u.send(env, method, frame, stamped)
 	}
 	if err == nil {
 		return true
 	}
 	s.buffers.release(frame)
-	if oneWay {
+	if credit {
 		return true
 	}
 	s.log.Warn("frame not passed on", "instance", instance, "machine", key.id, "error", err)
@@ -398,27 +397,29 @@ func (op *operator) upstream(instance string) (*upstream, error) {
 	}
 	u = &upstream{op: op, instance: instance, sock: s.newSocket(ws, s.bounds.lane), pending: make(map[requestRef]unsettled)}
 	u.sock.peer = metrics.Instance
-	if !s.track(u.sock) || op.gone() {
-		u.sock.close(wire.CloseServiceRestart, "restarting")
-	}
+	tracked := s.track(u.sock)
 	op.mu.Lock()
 	if op.upstreams == nil {
 		op.upstreams = make(map[string]*upstream)
 	}
 	op.upstreams[instance] = u
+	left := op.left // whoever sets it closes those that are there
 	op.mu.Unlock()
+	if !tracked || left {
+		u.sock.close(wire.CloseServiceRestart, "restarting")
+	}
 	s.spawn(u.run)
 	return u, nil
 }
 
 // send queues a frame. It is the caller's again if there is an error.
-func (u *upstream) send(env wire.Envelope, method wire.Method, frame *frameBuf, oneWay, stamped bool) error {
-	f := outFrame{body: frame.b}
+func (u *upstream) send(env wire.Envelope, method wire.Method, frame *frameBuf, stamped bool) error {
+	f := outFrame{body: frame.b, binary: len(env.Data) > 0}
 	if stamped {
-		f = encode(wire.Message{Type: env.Type, ID: env.ID, SessionID: env.SessionID, TargetMachine: env.TargetMachine, Payload: wire.Raw(env.Payload)})
+		f = encode(wire.Message{Type: env.Type, ID: env.ID, SessionID: env.SessionID, TargetMachine: env.TargetMachine, Payload: body(env.Payload, env.Data)})
 	}
 	f.buf = frame
-	if oneWay {
+	if env.Type == wire.TStreamCredit {
 		f.most = u.op.srv.bounds.credit
 		return u.sock.send(f)
 	}
@@ -431,8 +432,27 @@ func (u *upstream) send(env wire.Envelope, method wire.Method, frame *frameBuf, 
 	if err := u.sock.send(f); err != nil {
 		return err
 	}
-	u.pending[ref] = unsettled{method, env.TargetMachine}
+	u.pending[ref] = unsettled{method: method, target: env.TargetMachine}
 	return nil
+}
+
+// cancel passes CANCEL on if the request that it is of was, and then takes the
+// frame over.
+func (u *upstream) cancel(ref requestRef, env wire.Envelope, frame *frameBuf) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	r, here := u.pending[ref]
+	if !here {
+		return false
+	}
+	f := outFrame{body: frame.b, buf: frame, most: u.op.srv.bounds.credit}
+	if r.cancelled || u.sock.send(f) != nil {
+		u.op.srv.buffers.release(frame)
+		return true
+	}
+	r.cancelled = true
+	u.pending[ref] = r
+	return true
 }
 
 // run reads what the other instance answers, until the socket or the operator
@@ -475,7 +495,7 @@ func (u *upstream) readLoop() error {
 			s.buffers.release(frame)
 			continue
 		}
-		f := outFrame{body: frame.b, buf: frame}
+		f := outFrame{body: frame.b, buf: frame, binary: len(env.Data) > 0}
 		switch {
 		case env.Type == wire.TStreamData:
 			op.mayStream()
@@ -521,20 +541,6 @@ func (op *operator) await() {
 		case <-op.srv.ctx.Done():
 			return
 		}
-	}
-}
-
-// leaveUpstreams closes the sockets to other instances when the operator's own
-// has ended.
-func (op *operator) leaveUpstreams() {
-	op.mu.Lock()
-	all := make([]*upstream, 0, len(op.upstreams))
-	for _, u := range op.upstreams {
-		all = append(all, u)
-	}
-	op.mu.Unlock()
-	for _, u := range all {
-		u.sock.close(websocket.CloseNormalClosure, "")
 	}
 }
 

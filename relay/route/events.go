@@ -208,7 +208,7 @@ func (m *machine) lost(reason string) {
 	if s.isClosed() || s.places.online(m.key) || s.places != nil && !s.places.node.Alive(s.places.node.ID()) {
 		return
 	}
-	m.happened(events.Event{Type: events.MachineOffline, Reason: reason})
+	m.happened(events.Event{Type: events.MachineOffline, Reason: reason, Still: s.places.stillGone(m.key)})
 }
 
 // abandoned publishes that machines are offline because the instance that had them
@@ -218,7 +218,8 @@ func (s *Server) abandoned(machines []machineKey) {
 		if s.places.online(key) { // it was fast
 			continue
 		}
-		s.events.Publish(key.owner, events.Event{Type: events.MachineOffline, Machine: key.id, Reason: "the relay's instance that it was connected to is gone"})
+		s.events.Publish(key.owner, events.Event{Type: events.MachineOffline, Machine: key.id,
+			Reason: "the relay's instance that it was connected to is gone", Still: s.places.stillGone(key)})
 	}
 }
 

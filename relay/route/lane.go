@@ -53,11 +53,14 @@ type request struct {
 	seq     uint64
 	id      string // of the frame sent
 	retried bool
-	wait    *time.Timer // while queued
-	queued  time.Time   // when wait was started
-	limit   *time.Timer // while unanswered
-	chunks  int
-	bytes   int
+	// cancelled says that the device was told that nobody wants the answer: it is
+	// told once, and what comes back to the queue isn't sent again.
+	cancelled bool
+	wait      *time.Timer // while queued
+	queued    time.Time   // when wait was started
+	limit     *time.Timer // while unanswered
+	chunks    int
+	bytes     int
 }
 
 // result is an answer of the device, or err if there is none.
@@ -313,6 +316,10 @@ func (l *lane) pump(out deliveries) deliveries {
 			out = append(out, l.done(r, result{err: unreachable()}))
 			continue
 		}
+		if r.cancelled {
+			out = append(out, l.done(r, result{err: unsent(r)}))
+			continue
+		}
 		if refused := l.refused(r); refused != nil {
 			out = append(out, l.done(r, result{err: refused}))
 			continue
@@ -334,7 +341,7 @@ func (l *lane) cancel(from *operator, asked requestRef) {
 	for i, r := range l.queue {
 		if r.from == from && r.asked == asked {
 			l.queue = append(l.queue[:i:i], l.queue[i+1:]...)
-			f := l.done(r, result{err: wire.Errorf(wire.Cancelled, "%s was cancelled before it was sent", r.method.Request)})
+			f := l.done(r, result{err: unsent(r)})
 			l.mu.Unlock()
 			f()
 			return
@@ -342,13 +349,21 @@ func (l *lane) cancel(from *operator, asked requestRef) {
 	}
 	defer l.mu.Unlock()
 	for id, r := range l.pending {
-		if r.from == from && r.asked == asked && l.conn != nil && has(l.conn.granted, wire.Cancel) {
+		if r.from != from || r.asked != asked || r.cancelled {
+			continue
+		}
+		r.cancelled = true
+		if l.conn != nil && has(l.conn.granted, wire.Cancel) {
 			f := encode(wire.Message{Type: wire.TCancel, ID: id, Payload: wire.Empty{}})
 			f.most = l.srv.bounds.credit
 			_ = l.conn.sock.send(f) // a device that takes no more is cut off by who finds out
-			return
 		}
+		return
 	}
+}
+
+func unsent(r *request) *wire.Error {
+	return wire.Errorf(wire.Cancelled, "%s was cancelled before it was sent", r.method.Request)
 }
 
 // device is the connection that is there, or nil.

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -33,6 +35,7 @@ type operator struct {
 
 	mu      sync.Mutex
 	waiting map[requestRef]asked
+	left    bool               // the socket has ended: nothing is asked for any more
 	blocked map[*lane]struct{} // lanes that hold requests back because this socket isn't read
 	missed  map[scope]struct{} // where frames of streams were lost since it last caught up
 
@@ -106,7 +109,7 @@ func (s *Server) runOperator(ws *websocket.Conn, token string, who access.Operat
 	s.listeners.part(op)
 	s.log.Info("operator disconnected", "owner", who.Owner, "holder", who.Holder, "why", closeText(err),
 		"after", time.Since(k.born).Round(time.Millisecond))
-	op.leaveUpstreams()
+	op.leave()
 	k.finish(err)
 	op.drained() // lets go of what was held back for it
 }
@@ -178,6 +181,9 @@ func (op *operator) dispatch(frame *frameBuf) bool {
 		op.srv.buffers.release(frame)
 		return true
 	}
+	if env.Type == wire.TCancel { // never refused: it saves more than it costs
+		return op.cancel(env, frame)
+	}
 	if env.Type != wire.TStreamCredit && env.Type != wire.TPing && !op.guest { // a guest was counted where it came from
 		if refused := op.srv.limits.Request(op.who.Holder); refused != nil {
 			if !op.expect(env) {
@@ -206,11 +212,6 @@ func (op *operator) dispatch(frame *frameBuf) bool {
 	if env.Type == wire.TStreamCredit {
 		return op.credit(env, frame)
 	}
-	if env.Type == wire.TCancel {
-		op.cancel(env)
-		op.srv.buffers.release(frame)
-		return true
-	}
 	if !op.expect(env) {
 		return false // the id is outstanding: two answers to one id would be worse than none
 	}
@@ -234,13 +235,47 @@ func (op *operator) dispatch(frame *frameBuf) bool {
 }
 
 // cancel ends a request of this operator, here if it still waits, otherwise on
-// the device. It is answered in any case, by CANCELLED if it came in time.
-func (op *operator) cancel(env wire.Envelope) {
+// the device. It is answered in any case, by CANCELLED if it came in time. It goes
+// where the request went, whatever else it says: the router may have chosen that.
+func (op *operator) cancel(env wire.Envelope, frame *frameBuf) bool {
+	if env.Payload[0] != '{' || len(env.Payload) > maxCredit {
+		return false
+	}
+	ref := requestRef{env.SessionID, env.ID}
 	op.mu.Lock()
-	l := op.waiting[requestRef{env.SessionID, env.ID}].lane
+	l := op.waiting[ref].lane
+	upstreams := slices.Collect(maps.Values(op.upstreams))
 	op.mu.Unlock()
-	if l != nil { // else its answer has crossed this
-		l.cancel(op, requestRef{env.SessionID, env.ID})
+	if l != nil { // else it is elsewhere, or its answer has crossed this
+		l.cancel(op, ref)
+		op.srv.buffers.release(frame)
+		return true
+	}
+	for _, u := range upstreams {
+		if u.cancel(ref, env, frame) {
+			return true
+		}
+	}
+	op.srv.buffers.release(frame)
+	return true
+}
+
+// leave is for when the socket has ended: nobody gets the answers that are still
+// to come, so what they are of is cancelled, here and at other instances. What
+// goes on by itself (terminals, streams, transfers that can go on) does.
+func (op *operator) leave() {
+	op.mu.Lock()
+	op.left = true
+	upstreams := slices.Collect(maps.Values(op.upstreams))
+	asked := maps.Clone(op.waiting)
+	op.mu.Unlock()
+	for _, u := range upstreams {
+		u.sock.close(websocket.CloseNormalClosure, "")
+	}
+	for ref, a := range asked {
+		if a.lane != nil {
+			a.lane.cancel(op, ref)
+		}
 	}
 }
 
@@ -249,7 +284,7 @@ func (op *operator) expect(env wire.Envelope) bool {
 	ref := requestRef{env.SessionID, env.ID}
 	op.mu.Lock()
 	defer op.mu.Unlock()
-	if _, twice := op.waiting[ref]; twice {
+	if _, twice := op.waiting[ref]; twice || op.left {
 		return false
 	}
 	op.waiting[ref] = ask(env)
@@ -316,10 +351,10 @@ func (op *operator) route(env wire.Envelope, frame *frameBuf) (*request, *lane, 
 	if refused != nil {
 		return nil, nil, refused
 	}
-	switch env.Type {
-	case wire.THardwareOp, wire.THardwareListRequest, wire.TStreamAttach, wire.TTerminalOpen, wire.TTerminalAttach, wire.TLLMPull, wire.TLLMInstall,
-		wire.TTopRequest, wire.TLogsRequest, wire.TForwardOpen:
+	if opensStream(env.Type) {
 		op.mayStream()
+	}
+	switch env.Type {
 	case wire.TExecuteCommand:
 		r.timeout = op.srv.commandTimeout(env.Payload)
 	case wire.TLLMEmbed, wire.TLLMUninstall:

@@ -186,6 +186,19 @@ func (p *places) there(ctx context.Context, instance string) bool {
 	return true
 }
 
+// surelyGone says whether NATS itself knows of no such instance: that nothing was
+// heard of it isn't enough.
+func (p *places) surelyGone(instance string) bool {
+	ctx, cancel := context.WithTimeout(p.srv.ctx, placeTime)
+	defer cancel()
+	conn, err := p.node.Dial(ctx, instance)
+	if err != nil {
+		return errors.Is(err, cluster.ErrGone)
+	}
+	_ = conn.Close()
+	return false
+}
+
 // write puts at in place of what has its revision; zero: of nothing.
 func (p *places) write(ctx context.Context, key machineKey, at home) error {
 	value, err := json.Marshal(at)
@@ -344,6 +357,24 @@ func (p *places) first() bool {
 	return len(peers) > 0 && peers[0] == p.node.ID()
 }
 
+// stillGone says, when it is asked, whether a machine that was lost is online
+// nowhere else: what an instance says while it is cut off from the others is heard
+// when that is over, and by then the machine has long come to another one, or had
+// been there all the time.
+func (p *places) stillGone(key machineKey) func(context.Context) bool {
+	if p == nil {
+		return nil
+	}
+	return func(ctx context.Context) bool {
+		e, err := p.store.Get(ctx, placeKey(key))
+		if err != nil {
+			return true // nobody has it; or nobody knows, and then nothing is published either
+		}
+		at := decodePlace(e)
+		return !at.Online || at.Instance == p.node.ID() || !p.there(ctx, at.Instance)
+	}
+}
+
 // giveUp sees to the records of machines that aren't here any more.
 func (p *places) giveUp() {
 	p.mu.Lock()
@@ -395,9 +426,18 @@ func (p *places) tidy() {
 		if !p.first() {
 			continue
 		}
+		here := make(map[string]bool)
 		for key, at := range stale {
 			if p.srv.ctx.Err() != nil {
 				return
+			}
+			// Who was cut off has heard of nobody yet, and would take the machines of
+			// all others from them.
+			if _, asked := here[at.Instance]; !asked {
+				here[at.Instance] = !p.surelyGone(at.Instance)
+			}
+			if here[at.Instance] {
+				continue
 			}
 			if err := p.store.Delete(p.srv.ctx, placeKey(key), at.revision); err != nil && !errors.Is(err, store.ErrConflict) {
 				p.srv.log.Error("place of a machine at an instance that is gone not removed", "machine", key.id, "error", err)
@@ -456,7 +496,7 @@ func (l *lane) handOver() {
 	waiting := l.queue
 	l.queue = nil
 	for _, r := range waiting {
-		l.bytes -= len(r.payload)
+		l.bytes -= r.size()
 		r.stop()
 	}
 	l.mu.Unlock()

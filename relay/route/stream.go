@@ -198,6 +198,17 @@ func (op *operator) stream(d *device, env wire.Envelope, buf *frameBuf) {
 	}
 }
 
+// opensStream says whether the answer to a request may name a stream, which comes
+// to the socket that asked.
+func opensStream(t wire.Type) bool {
+	switch t {
+	case wire.TStreamCredit, wire.THardwareOp, wire.THardwareListRequest, wire.TStreamAttach, wire.TTerminalOpen, wire.TTerminalAttach, wire.TLLMPull, wire.TLLMInstall,
+		wire.TTopRequest, wire.TLogsRequest, wire.TForwardOpen:
+		return true
+	}
+	return false
+}
+
 // mayStream notes that the operator may have streams from now on: it asked for
 // something that can open one, or has received a frame of one.
 func (op *operator) mayStream() {

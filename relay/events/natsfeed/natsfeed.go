@@ -249,6 +249,13 @@ func (f *Feed) put(w waiting) bool {
 		m.Data = body
 		m.Header.Set(beforeHeader, strconv.FormatUint(before, 10))
 		ctx, cancel := context.WithTimeout(f.ctx, callTime)
+		// Asked after before was read: what another instance tells in between is a
+		// conflict, and has it asked again.
+		if still := w.event.Still; still != nil && !still(ctx) {
+			cancel()
+			f.log.Debug("event not published: it is no longer true", "type", string(w.event.Type), "machine", w.event.Machine)
+			return true
+		}
 		// The id makes it one event however often it is tried.
 		ack, err := f.js.PublishMsg(ctx, m, jetstream.WithExpectLastSequencePerSubject(before), jetstream.WithMsgID(id))
 		if conflict(err) {

@@ -1,10 +1,12 @@
 package natsfeed
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -272,6 +274,43 @@ func TestMadeAnew(t *testing.T) {
 	}
 	say(all[0], "ann", "after")
 	if got := r.until(all[2], 3); got[1] != "gap relay_restarted" || got[2] != "after" {
+		t.Errorf("%q", got)
+	}
+}
+
+// What waited for NATS and is no longer true isn't told. It is asked once more if
+// others told something meanwhile.
+func TestStill(t *testing.T) {
+	server, all := three(t)
+	say(all[0], "ann", "before")
+	r := &reader{t: t, owner: "ann"}
+	r.until(all[1], 1)
+	server.Kill()
+	asked := make(chan struct{}, 1)
+	var still atomic.Bool
+	still.Store(true)
+	all[0].Publish("ann", events.Event{Type: events.MachineOffline, Subject: "late", Still: func(context.Context) bool {
+		select {
+		case asked <- struct{}{}:
+		default:
+		}
+		return still.Load()
+	}})
+	<-asked
+	still.Store(false)
+	server.Restart()
+	server.Ready()
+	times := 0
+	all[0].Publish("ann", events.Event{Type: events.MachineOffline, Subject: "overtaken", Still: func(context.Context) bool {
+		if times++; times == 1 {
+			say(all[1], "ann", "back")
+			sees(t, all[1], "ann", "back")
+			return true
+		}
+		return false
+	}})
+	all[0].Publish("ann", events.Event{Type: events.MachineOffline, Subject: "true", Still: func(context.Context) bool { return true }})
+	if got := r.until(all[2], 3); got[1] != "back" || got[2] != "true" {
 		t.Errorf("%q", got)
 	}
 }
