@@ -173,16 +173,42 @@ type localPart struct {
 	file *os.File
 }
 
-// open opens what is left of an earlier attempt, or begins.
+// open opens what is left of an earlier attempt, or begins. Who has it holds a lock
+// on it. A part that another copy of the same file is at work on is left to that:
+// this one then collects for itself, and the last to come to its end has the name.
 func (p *localPart) open(mode fs.FileMode) error {
-	if info, err := p.dir.Lstat(p.name); err == nil && (!info.Mode().IsRegular() || p.src.Key == "") {
-		if err := p.dir.Remove(p.name); err != nil {
+	for {
+		if info, err := p.dir.Lstat(p.name); err == nil && (!info.Mode().IsRegular() || p.src.Key == "") {
+			if err := p.dir.Remove(p.name); err != nil {
+				return err
+			}
+		}
+		f, err := p.dir.OpenFile(p.name, os.O_RDWR|os.O_CREATE, mode)
+		if err != nil {
 			return err
 		}
+		mine := lockPart(f)
+		if mine && p.has(f) {
+			p.file = f
+			return p.dir.Chtimes(p.name, time.Time{}, time.Now()) // somebody goes on with it
+		}
+		f.Close()
+		if !mine {
+			p.src.Key = ""
+			p.name = path.Join(path.Dir(p.name), partName(p.name, p.src))
+		}
 	}
-	var err error
-	p.file, err = p.dir.OpenFile(p.name, os.O_RDWR|os.O_CREATE, mode)
-	return err
+}
+
+// has says whether the part is still the file that was opened: whoever had the lock
+// before may have given it its name, or removed it.
+func (p *localPart) has(f *os.File) bool {
+	opened, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	named, err := p.dir.Lstat(p.name)
+	return err == nil && os.SameFile(opened, named)
 }
 
 // fill brings what is missing.
@@ -250,8 +276,8 @@ func (p *localPart) place(name string, old fs.FileInfo) error {
 		mode = old.Mode().Perm()
 	}
 	err := p.file.Sync()
-	if closeErr := p.file.Close(); err == nil {
-		err = closeErr
+	if closed := p.closeFor(renameOpen); err == nil {
+		err = closed
 	}
 	if err == nil && mode != 0 {
 		err = p.dir.Chmod(p.name, mode)
@@ -259,12 +285,23 @@ func (p *localPart) place(name string, old fs.FileInfo) error {
 	if err == nil {
 		err = p.dir.Rename(p.name, name)
 	}
+	if closed := p.closeFor(!renameOpen); err == nil {
+		err = closed
+	}
 	// Only now: under its first name an old file would look like one that nobody went
 	// on with for a week, and another transfer into this directory would remove it.
 	if err == nil && !p.src.ModTime.IsZero() {
 		err = p.dir.Chtimes(name, time.Time{}, p.src.ModTime)
 	}
 	return err
+}
+
+// closeFor closes the file, and with it gives the lock back, unless that is to wait.
+func (p *localPart) closeFor(wait bool) error {
+	if wait {
+		return nil
+	}
+	return p.file.Close()
 }
 
 // leave keeps what came if another attempt can go on with it.

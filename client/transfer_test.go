@@ -398,3 +398,83 @@ func TestLocalSource(t *testing.T) {
 		t.Errorf("a directory: %v", err)
 	}
 }
+
+// Two copies of one file into one directory at once don't spoil each other's: each
+// comes to its own end, and nothing is left behind.
+func TestPutLocalTwice(t *testing.T) {
+	m := &machine{content: noise(4 * wire.TransferPiece)}
+	s := transfers(t, m)
+	dir := localRoot(t)
+	reached, goOn := make(chan struct{}), make(chan struct{})
+	source := func(hold bool) client.Source {
+		src, err := s.Source(t.Context(), "f", -1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		open := src.Open
+		src.Open = func(ctx context.Context, offset int64) (io.ReadCloser, error) {
+			r, err := open(ctx, offset)
+			if hold && err == nil {
+				return &held{ReadCloser: r, left: wire.TransferPiece, reached: reached, goOn: goOn}, nil
+			}
+			return r, err
+		}
+		return src
+	}
+	first := make(chan error, 1)
+	go func() {
+		_, err := client.PutLocal(t.Context(), dir, "f", source(true), client.PutOptions{})
+		first <- err
+	}()
+	<-reached // the first has a part of it
+	// The second one is given up in the middle; a third comes to its end.
+	ctx, cancel := context.WithCancel(t.Context())
+	src := source(false)
+	open := src.Open
+	src.Open = func(_ context.Context, offset int64) (io.ReadCloser, error) {
+		cancel()
+		return open(ctx, offset)
+	}
+	if _, err := client.PutLocal(t.Context(), dir, "f", src, client.PutOptions{}); !errors.Is(err, context.Canceled) {
+		t.Fatalf("the second: %v", err)
+	}
+	if sent, err := client.PutLocal(t.Context(), dir, "f", source(false), client.PutOptions{}); err != nil || sent.Bytes != src.Size {
+		t.Fatalf("the third: %+v, %v", sent, err)
+	}
+	if got, _ := dir.ReadFile("f"); !bytes.Equal(got, m.content) {
+		t.Error("the third has another content")
+	}
+	close(goOn)
+	if err := <-first; err != nil {
+		t.Fatalf("the first: %v", err)
+	}
+	if got, _ := dir.ReadFile("f"); !bytes.Equal(got, m.content) {
+		t.Error("the first has another content")
+	}
+	if left, _ := filepath.Glob(filepath.Join(dir.Name(), ".farhand-get-*")); len(left) > 0 {
+		t.Errorf("left behind: %q", left)
+	}
+}
+
+// held is a reader that waits after some bytes.
+type held struct {
+	io.ReadCloser
+	left          int
+	reached, goOn chan struct{}
+}
+
+func (h *held) Read(b []byte) (int, error) {
+	if h.left == 0 {
+		h.left--
+		close(h.reached)
+		<-h.goOn
+	}
+	if h.left > 0 {
+		b = b[:min(len(b), h.left)]
+	}
+	n, err := h.ReadCloser.Read(b)
+	if h.left > 0 {
+		h.left -= n
+	}
+	return n, err
+}
