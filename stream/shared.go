@@ -7,6 +7,8 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"farhand/wire"
 )
 
 // Shared is one sequence of bytes that several receivers have, each by a stream
@@ -25,13 +27,26 @@ func (h *Hub) Share(size int) (*Shared, error) {
 	return &Shared{s}, nil
 }
 
+// maxViews is how many receivers one Shared has at most: each costs a little, and
+// is asked for whether it goes on whenever something is written.
+const maxViews = 64
+
+// tending is how long a receiver counts as there after a sign of it. They give one
+// each 30 s.
+const tending = 90 * time.Second
+
 // View makes a stream of what is written, from an offset on. It may be opened
 // after the end, too, and then has what the ring still holds. The options' Ring
 // and Records don't count. It ends with its source or, alone, when its receiver
-// closes it or isn't heard of; then it is forgotten at once.
+// closes it or isn't heard of; then it is forgotten at once. Where there are many
+// already, the one that wasn't heard of for the longest gives way, or if all are
+// there it is SHIM_OVERLOADED.
 func (x *Shared) View(o Options, from int64) (*Stream, error) {
 	credit, err := validCredit(o.Credit)
 	if err != nil {
+		return nil, err
+	}
+	if err := x.makeRoom(); err != nil {
 		return nil, err
 	}
 	o.Ring, o.Records, o.Credit, o.from = 0, false, credit, from
@@ -50,6 +65,30 @@ func (x *Shared) View(o Options, from int64) (*Stream, error) {
 		v.End(end.Reason, end.ExitCode)
 	}
 	return v, nil
+}
+
+// makeRoom ends the view that nobody tends, if there are too many.
+func (x *Shared) makeRoom() error {
+	var oldest *Stream
+	n := 0
+	x.s.mu.Lock()
+	for _, v := range x.s.streams {
+		if v.kind != view {
+			continue
+		}
+		if n++; oldest == nil || v.tended.Before(oldest.tended) {
+			oldest = v
+		}
+	}
+	gone := n >= maxViews && time.Since(oldest.tended) > tending
+	x.s.mu.Unlock()
+	switch {
+	case gone:
+		oldest.End(ReasonIdle, nil)
+	case n >= maxViews:
+		return wire.Errorf(wire.ShimOverloaded, "%d receivers have it already", n).With("hint", "close some of their streams with STREAM_CLOSE")
+	}
+	return nil
 }
 
 // stalls is how long a receiver may hold up the others without a sign that it

@@ -227,3 +227,34 @@ func TestNothingIsLostWithRoom(t *testing.T) {
 		})
 	}
 }
+
+// Receivers that come again and again and are never heard of make room for others;
+// those that are there are not sent away.
+func TestViewsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := NewHub(HubOptions{})
+		defer h.Close()
+		x := shared(t, h, 16)
+		tended, _ := watch(t, h, x, alice, 0, 1000)
+		for range maxViews - 1 {
+			watch(t, h, x, alice, 0, 1000)
+		}
+		if _, err := x.View(Options{Owner: alice}, 0); !errors.Is(err, wire.ShimOverloaded) {
+			t.Errorf("one too many: %v", err)
+		}
+		<-time.After(tending)
+		h.Credit(wire.StreamCredit{Stream: tended.ID()}, alice)
+		<-time.After(time.Second)
+		for range 2 * maxViews {
+			h.Credit(wire.StreamCredit{Stream: tended.ID()}, alice)
+			watch(t, h, x, alice, 0, 1000)
+			if x.Views() > maxViews {
+				t.Fatalf("%d views", x.Views())
+			}
+			<-time.After(tending + time.Second)
+		}
+		if i := tended.Info(); i.Ended != "" {
+			t.Errorf("one that was there all the time: %+v", i)
+		}
+	})
+}
