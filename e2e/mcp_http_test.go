@@ -395,3 +395,29 @@ func fetch[T any](t *testing.T, address string) T {
 	}
 	return parse[T](t, string(body))
 }
+
+// An agent in a loop is told to wait as whoever calls the API is; another one isn't.
+func TestMCPIsLimited(t *testing.T) {
+	t.Parallel()
+	b := bareBench(t)
+	b.relayFlags = []string{"--max-calls", "2"} // twenty at once
+	b.startRelay()
+	b.signIn("--setup", b.relay.await(0, `setup token: (\S+)`)[1])
+	b.claim("files")
+	_, first := b.agentToken("first", url.Values{"cap": {"files"}})
+	_, second := b.agentToken("second", url.Values{"cap": {"files"}})
+	for range 200 {
+		status, header := b.status(http.MethodPost, "/mcp", first["access_token"].(string), nil)
+		if status != http.StatusTooManyRequests {
+			continue
+		}
+		if header.Get("Retry-After") == "" {
+			t.Error("it isn't told how long to wait")
+		}
+		if status, _ := b.status(http.MethodPost, "/mcp", second["access_token"].(string), nil); status != http.StatusOK {
+			t.Errorf("another agent: %d", status)
+		}
+		return
+	}
+	t.Error("nothing bounds an agent")
+}

@@ -641,3 +641,30 @@ func TestMCPPrivacy(t *testing.T) {
 	}
 	a.fails(wire.ModelNotAvailable, "list_models", "ask_files", `{"paths": ["vault/people-of-erika.csv"], "task": "x", "model": "cloud-big:1b"}`)
 }
+
+// An agent that opens one terminal after the other and closes none can go on doing
+// so, and finds again what the first of them said.
+func TestMCPManyTerminals(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.claim("files,shell")
+	a, _ := b.inMemory(b.sdk())
+	var first string
+	for i := range 40 {
+		out, text := a.call("terminal_open", fmt.Sprintf(`{"argv": ["echo", "number %d"], "until": "no such thing"}`, i))
+		if !strings.Contains(text, fmt.Sprint("number ", i)) || out["running"] != false {
+			t.Fatalf("%d: %v", i, out)
+		}
+		if i == 0 {
+			first = fmt.Sprint(out["terminal"])
+		}
+	}
+	out, _ := a.call("terminal_read", fmt.Sprintf(`{"terminal": %q}`, first))
+	if out["output"] != "" || out["running"] != false {
+		t.Errorf("what was told is told again: %v", out)
+	}
+	out, _ = a.call("terminal_read", fmt.Sprintf(`{"terminal": %q, "cursor": 0}`, first))
+	if !strings.Contains(fmt.Sprint(out["output"]), "number 0") {
+		t.Errorf("what it said is gone: %v", out)
+	}
+}

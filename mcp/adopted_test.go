@@ -3,10 +3,13 @@ package mcp_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -165,4 +168,44 @@ func ask(t *testing.T, url, holder, method, id string) int {
 	}
 	res.Body.Close()
 	return res.StatusCode
+}
+
+// One token's requests at once are bounded: it could have all of the relay's
+// connections otherwise.
+func TestRequestsAreBounded(t *testing.T) {
+	_, url := newInstances(t, "one")
+	s := agent(t, url, "ann")
+	defer s.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	var going sync.WaitGroup
+	defer going.Wait()
+	defer cancel()
+	tooMany := make(chan string, 256)
+	for range 160 {
+		going.Go(func() {
+			body, _ := io.Pipe() // of which nothing ever comes
+			defer body.Close()
+			context.AfterFunc(ctx, func() { body.Close() })
+			r, err := http.NewRequestWithContext(ctx, http.MethodPost, url, body)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			r.Header.Set("Content-Type", "application/json")
+			r.Header.Set("Accept", "application/json, text/event-stream")
+			r.Header.Set("Mcp-Session-Id", s.ID())
+			res, err := as("ann").RoundTrip(r)
+			if err != nil {
+				return // it was cancelled
+			}
+			res.Body.Close()
+			tooMany <- fmt.Sprint(res.StatusCode, " ", res.Header.Get("Retry-After") != "")
+		})
+	}
+	if got := <-tooMany; got != "429 true" {
+		t.Errorf("got %s", got)
+	}
+	other := agent(t, url, "bob")
+	defer other.Close()
+	run(t, other) // others go on
 }

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/auth"
@@ -22,6 +23,9 @@ const (
 	// forgot to end.
 	maxHolders        = 1000
 	maxHolderSessions = 16
+	// maxHolderRequests is how many requests of one token are answered at once, the
+	// streams of its sessions among them.
+	maxHolderRequests = 128
 	// sessionIdle ends a session that asks for nothing, and holderIdle forgets a
 	// token without sessions.
 	sessionIdle = 30 * time.Minute
@@ -67,6 +71,8 @@ type seat struct {
 	client *client.Client
 	err    error
 	used   time.Time // under HTTP.mu
+
+	requests atomic.Int32 // that are being answered
 
 	mu      sync.Mutex
 	adopted map[string]*adopted // by id
@@ -119,6 +125,13 @@ func (h *HTTP) ServeAgent(w http.ResponseWriter, r *http.Request, holder, token 
 	case err != nil:
 		h.log.Warn("agent not served", "holder", holder, "err", err.Error())
 		http.Error(w, "not now: "+string(wire.CodeOf(err)), http.StatusServiceUnavailable)
+		return
+	}
+	defer at.requests.Add(-1)
+	if at.requests.Add(1) > maxHolderRequests {
+		w.Header().Set("Retry-After", "5")
+		w.Header().Set("Connection", "close") // so that a body that doesn't come isn't waited for
+		http.Error(w, "too many requests at once: wait for answers", http.StatusTooManyRequests)
 		return
 	}
 	id := r.Header.Get(sessionHeader)

@@ -61,6 +61,7 @@ type Server struct {
 	mu       sync.Mutex
 	sessions map[place]*client.Session
 	screens  map[string]*screen // terminals that are followed, by id
+	toldOf   map[string]int64   // how much was told of others
 	closed   bool
 }
 
@@ -80,7 +81,7 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	}
 	s := &Server{
 		client: cfg.Client, log: log, localRoot: cfg.LocalRoot, readOnly: cfg.ReadOnly, heartbeat: cfg.Heartbeat,
-		wake: make(chan struct{}, 1), sessions: make(map[place]*client.Session), screens: make(map[string]*screen),
+		wake: make(chan struct{}, 1), sessions: make(map[place]*client.Session), screens: make(map[string]*screen), toldOf: make(map[string]int64),
 	}
 	if s.heartbeat <= 0 {
 		s.heartbeat = heartbeat
@@ -156,7 +157,8 @@ func (s *Server) watch(ctx context.Context, every time.Duration) {
 	defer tick.Stop()
 	for {
 		select {
-		case <-tick.C:
+		case now := <-tick.C:
+			s.leaveUntended(now)
 		case <-s.wake:
 		case <-ctx.Done():
 			return

@@ -44,8 +44,20 @@ const (
 	// terminal is remembered for a cursor.
 	maxShown = 64 << 10
 	maxKept  = 256 << 10
-	// maxTerminals bounds how many terminals a Server follows.
+	// maxTerminals bounds how many terminals a Server follows at once, and maxTold of
+	// how many others it knows what it told of them.
 	maxTerminals = 32
+	maxTold      = 256
+	// untended is how long a terminal is followed that no call asks for: longer than
+	// an agent thinks between two calls. What a program writes on and on that nobody
+	// wants to see would otherwise come all the way here for nothing. The machine
+	// keeps the last of it.
+	untended = time.Minute
+	// resting is how many times as long as looking at the output took it isn't looked
+	// at again, and longestRest the most: what writes all the time must not have a
+	// processor to itself.
+	resting     = 10
+	longestRest = 500 * time.Millisecond
 )
 
 // screen is a terminal as it is followed here: what it wrote last.
@@ -61,15 +73,30 @@ type screen struct {
 	end     *wire.StreamEnd
 	err     error
 	changed chan struct{} // closed with every change, and made anew
+	calls   int           // that look at it now
+	asked   time.Time     // when one last did
 }
 
-// view follows a terminal, unless it is followed already.
-func (s *Server) view(term *client.Terminal) (*screen, error) {
+// view follows a terminal from an offset on, of which so much was told, unless it
+// is followed already. Of too many, the one that wasn't asked for longest isn't followed any
+// more.
+func (s *Server) view(term *client.Terminal, from, told int64) (*screen, error) {
 	ctx, stop := context.WithCancel(context.Background())
-	sc := &screen{term: term, stop: stop, done: make(chan struct{}), changed: make(chan struct{})}
+	sc := &screen{term: term, stop: stop, done: make(chan struct{}), changed: make(chan struct{}), from: from, read: told, asked: time.Now()}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	old := s.screens[term.ID()]
+	if old == nil && !s.closed && len(s.screens) >= maxTerminals {
+		var oldest *screen
+		for _, x := range s.screens {
+			if x.calls == 0 && (oldest == nil || x.asked.Before(oldest.asked)) {
+				oldest = x
+			}
+		}
+		if oldest != nil {
+			s.leave(oldest)
+		}
+	}
 	if old != nil || s.closed || len(s.screens) >= maxTerminals {
 		stop()
 		s.done.Go(term.Detach) // which waits
@@ -81,6 +108,29 @@ func (s *Server) view(term *client.Terminal) (*screen, error) {
 	s.screens[term.ID()] = sc
 	s.done.Go(func() { s.follow(ctx, sc) })
 	return sc, nil
+}
+
+// leave stops following a terminal, which goes on; the next call attaches it where
+// it was. Called with mu.
+func (s *Server) leave(sc *screen) {
+	if len(s.toldOf) >= maxTold {
+		clear(s.toldOf)
+	}
+	id := sc.term.ID()
+	s.toldOf[id] = sc.read
+	delete(s.screens, id)
+	sc.stop()
+}
+
+// leaveUntended leaves the terminals that no call has asked for lately.
+func (s *Server) leaveUntended(now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, sc := range s.screens {
+		if sc.calls == 0 && now.Sub(sc.asked) > untended {
+			s.leave(sc)
+		}
+	}
 }
 
 // follow keeps what a terminal writes until it ends or is dropped.
@@ -98,11 +148,12 @@ func (s *Server) follow(ctx context.Context, sc *screen) {
 			if o.Lost != nil || o.Reset {
 				sc.kept = nil
 			}
-			if len(sc.kept) == 0 {
+			if len(sc.kept) == 0 && o.End == nil { // which has no place
 				sc.from = o.Offset
 			}
 			sc.kept = append(sc.kept, o.Data...)
-			if over := len(sc.kept) - maxKept; over > 0 {
+			if len(sc.kept) > 2*maxKept { // moved seldom, since it is all of it
+				over := len(sc.kept) - maxKept
 				sc.kept = append(sc.kept[:0:0], sc.kept[over:]...)
 				sc.from += int64(over)
 			}
@@ -117,23 +168,42 @@ func (s *Server) follow(ctx context.Context, sc *screen) {
 	}
 }
 
-// screenOf finds a terminal that is followed, or attaches one that isn't yet.
-func (s *Server) screenOf(ctx context.Context, at onTerminal) (*screen, error) {
+// screenOf finds a terminal that is followed, or attaches one that isn't, or not
+// from so early on: at the cursor, if one is given, or where it was.
+func (s *Server) screenOf(ctx context.Context, at onTerminal, cursor *int64) (*screen, error) {
 	s.mu.Lock()
 	sc := s.screens[at.Terminal]
-	s.mu.Unlock()
+	if sc != nil && cursor != nil && *cursor < sc.from && sc.calls == 0 { // the machine may have more of it
+		s.leave(sc)
+		sc = nil
+	}
 	if sc != nil {
+		sc.asked = time.Now()
+		s.mu.Unlock()
 		return sc, nil
 	}
+	told, known := s.toldOf[at.Terminal]
+	s.mu.Unlock()
 	ses, err := s.session(ctx, at.Machine, "")
 	if err != nil {
 		return nil, err
 	}
-	term, err := ses.AttachTerminal(ctx, at.Terminal, nil)
+	var from *wire.TerminalOffsets
+	switch {
+	case cursor != nil:
+		from = &wire.TerminalOffsets{Out: *cursor}
+	case known:
+		from = &wire.TerminalOffsets{Out: told}
+	}
+	term, err := ses.AttachTerminal(ctx, at.Terminal, from)
 	if err != nil {
 		return nil, err
 	}
-	return s.view(term)
+	begins := int64(0)
+	if from != nil {
+		begins = from.Out
+	}
+	return s.view(term, begins, told)
 }
 
 // readTo is how far a terminal's output was told.
@@ -148,6 +218,7 @@ func (s *Server) drop(id string) {
 	s.mu.Lock()
 	sc := s.screens[id]
 	delete(s.screens, id)
+	delete(s.toldOf, id)
 	s.mu.Unlock()
 	if sc != nil {
 		sc.stop()
@@ -189,10 +260,22 @@ func (s *Server) output(ctx context.Context, sc *screen, from int64, w awaiting)
 			return out, "", wire.Errorf(wire.InvalidArgument, "until: %v", err).With("field", "until")
 		}
 	}
+	s.mu.Lock()
+	sc.calls++
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		sc.calls--
+		sc.asked = time.Now()
+	}()
 	limit := time.NewTimer(time.Duration(w.WaitSeconds * float64(time.Second)))
 	defer limit.Stop()
+	still := time.NewTimer(settled)
+	defer still.Stop()
 	expired := false
 	for {
+		began := time.Now()
 		s.mu.Lock()
 		first := max(from, sc.from)
 		text := string(sc.kept[min(first-sc.from, int64(len(sc.kept))):])
@@ -210,12 +293,19 @@ func (s *Server) output(ctx context.Context, sc *screen, from int64, w awaiting)
 		}
 		var quiet <-chan time.Time
 		if until == nil && text != "" {
-			timer := time.NewTimer(settled)
-			defer timer.Stop() // a few at most: output comes in pieces
-			quiet = timer.C
+			still.Reset(settled)
+			quiet = still.C
 		}
 		select {
 		case <-changed:
+			rest := time.NewTimer(min(resting*time.Since(began), longestRest))
+			select {
+			case <-rest.C:
+			case <-limit.C:
+				expired = true
+			case <-ctx.Done():
+			}
+			rest.Stop()
 		case <-quiet:
 			expired = true
 		case <-limit.C:
@@ -272,6 +362,9 @@ func plain(text string) string {
 	}, text)
 }
 
+// closeTime bounds closing a terminal that nobody wants.
+const closeTime = 10 * time.Second
+
 type terminalOpenAsked struct {
 	onMachine
 	Argv    []string          `json:"argv,omitempty" jsonschema:"the program and its arguments; default: the user's shell" length:"1..4096"`
@@ -291,9 +384,12 @@ func terminalOpen(ctx context.Context, c *call, in terminalOpenAsked) (terminalO
 	if err != nil {
 		return terminalOutput{}, "", err
 	}
-	sc, err := c.view(term)
+	sc, err := c.view(term, 0, 0)
 	if err != nil {
-		return terminalOutput{}, "", err
+		// Nobody knows of it: what can't be followed isn't left running.
+		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTime)
+		defer cancel()
+		return terminalOutput{}, "", errors.Join(err, ses.CloseTerminal(bounded, term.ID()))
 	}
 	out, text, err := c.output(ctx, sc, 0, in.awaiting)
 	return out, "terminal " + term.ID() + "\n" + text, err
@@ -306,7 +402,7 @@ type terminalWriteAsked struct {
 }
 
 func terminalWrite(ctx context.Context, c *call, in terminalWriteAsked) (terminalOutput, string, error) {
-	sc, err := c.screenOf(ctx, in.onTerminal)
+	sc, err := c.screenOf(ctx, in.onTerminal, nil)
 	if err != nil {
 		return terminalOutput{}, "", err
 	}
@@ -324,7 +420,7 @@ type terminalReadAsked struct {
 }
 
 func terminalRead(ctx context.Context, c *call, in terminalReadAsked) (terminalOutput, string, error) {
-	sc, err := c.screenOf(ctx, in.onTerminal)
+	sc, err := c.screenOf(ctx, in.onTerminal, in.Cursor)
 	if err != nil {
 		return terminalOutput{}, "", err
 	}
@@ -346,7 +442,7 @@ type terminalNamed struct {
 }
 
 func terminalResize(ctx context.Context, c *call, in terminalResizeAsked) (terminalNamed, string, error) {
-	sc, err := c.screenOf(ctx, in.onTerminal)
+	sc, err := c.screenOf(ctx, in.onTerminal, nil)
 	if err != nil {
 		return terminalNamed{}, "", err
 	}

@@ -9,10 +9,12 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -71,6 +73,14 @@ func (r *Relay) agentEndpoint(ctx context.Context, guests bool) http.Handler {
 			w.Header().Set("Retry-After", "5")
 			refuse(w, http.StatusServiceUnavailable, "temporarily_unavailable", "try again later")
 			return
+		}
+		if !guests { // others count where they came to
+			if refused := r.limits.Call(who.Holder); refused != nil {
+				wait, _ := refused.Details["retry_after_seconds"].(float64)
+				w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(wait))))
+				refuse(w, http.StatusTooManyRequests, string(refused.Code), refused.Message)
+				return
+			}
 		}
 		serve := func(w http.ResponseWriter, q *http.Request) { r.agents.ServeAgent(w, q, who.Holder, inner) }
 		if instance := r.sessionAt(q.Header.Get(sessionHeader)); !guests && instance != "" {

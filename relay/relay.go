@@ -94,6 +94,7 @@ type Relay struct {
 	feed     io.Closer     // of the events that they share; likewise
 	audit    *audit.Log
 	acts     *acts.Book
+	limits   *limit.Limits
 	auth     *oauth.Server
 	router   *route.Server
 	agents   Agents        // nil: none
@@ -151,19 +152,19 @@ func New(ctx context.Context, cfg Config) (_ *Relay, err error) {
 	if cfg.Limits != nil {
 		rates = *cfg.Limits
 	}
-	limits := limit.New(rates)
+	r.limits = limit.New(rates)
 	feed, err := r.openFeed(ctx)
 	if err != nil {
 		return nil, err
 	}
 	r.auth, err = oauth.New(ctx, oauth.Config{
-		Store: r.store, Limits: limits, Shared: r.node != nil, PublicURL: r.url, Passphrases: cfg.Passphrases, Log: cfg.Log,
+		Store: r.store, Limits: r.limits, Shared: r.node != nil, PublicURL: r.url, Passphrases: cfg.Passphrases, Log: cfg.Log,
 		Record: counted(r.metrics, published(feed, recorder(r.audit, r.acts, cfg.Log))),
 	})
 	if err != nil {
 		return nil, err
 	}
-	r.router = route.New(route.Config{Authority: r.auth, Store: r.store, Cluster: r.node, Limits: limits, Acts: r.acts, Events: feed, Metrics: r.metrics, Log: cfg.Log})
+	r.router = route.New(route.Config{Authority: r.auth, Store: r.store, Cluster: r.node, Limits: r.limits, Acts: r.acts, Events: feed, Metrics: r.metrics, Log: cfg.Log})
 	r.metrics.Live(r.router.Live)
 	r.metrics.Is(r.cfg.instance(), r.clusterName(), version.String())
 	r.auth.Connect(r.router)
