@@ -17,6 +17,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -122,8 +123,8 @@ func (s *server) model(w http.ResponseWriter, r *http.Request) {
 }
 
 // chatRequest is what of a request can be done here. What a model on a board
-// can't do (tools, images, several choices) is refused rather than left out, but
-// for what doesn't change the meaning of an answer.
+// can't do (tools, images, several choices, JSON by a schema) is refused rather than
+// left out, but for what doesn't change the meaning of an answer.
 type chatRequest struct {
 	Model               string          `json:"model"`
 	Messages            []message       `json:"messages"`
@@ -134,8 +135,33 @@ type chatRequest struct {
 	Temperature         *float64        `json:"temperature"`
 	TopP                *float64        `json:"top_p"`
 	ReasoningEffort     *string         `json:"reasoning_effort"`
+	Stop                list            `json:"stop"`
 	N                   *int            `json:"n"`
 	Tools               json.RawMessage `json:"tools"`
+	Functions           json.RawMessage `json:"functions"`
+	LogProbs            bool            `json:"logprobs"`
+	ResponseFormat      *struct {
+		Type string `json:"type"`
+	} `json:"response_format"`
+}
+
+// list is a text or a list of texts.
+type list []string
+
+func (l *list) UnmarshalJSON(b []byte) error {
+	var one *string
+	if json.Unmarshal(b, &one) == nil {
+		if one != nil {
+			*l = list{*one}
+		}
+		return nil
+	}
+	var all []string
+	if err := json.Unmarshal(b, &all); err != nil {
+		return errors.New("a text or a list of texts is wanted")
+	}
+	*l = all
+	return nil
 }
 
 type streamOptions struct {
@@ -180,8 +206,19 @@ func (r chatRequest) completion() (wire.LocalLLMCompletion, error) {
 	if r.N != nil && *r.N != 1 {
 		return wire.LocalLLMCompletion{}, errors.New("n must be 1: a machine gives one answer")
 	}
-	if len(r.Tools) > 0 && string(r.Tools) != "null" && string(r.Tools) != "[]" {
-		return wire.LocalLLMCompletion{}, errors.New("the machine's model can't call tools")
+	for _, tools := range []json.RawMessage{r.Tools, r.Functions} {
+		if len(tools) > 0 && string(tools) != "null" && string(tools) != "[]" {
+			return wire.LocalLLMCompletion{}, errors.New("the machine's model can't call tools")
+		}
+	}
+	if f := r.ResponseFormat; f != nil && f.Type != "text" {
+		return wire.LocalLLMCompletion{}, fmt.Errorf("response_format can't be %q: the machine's model answers with text", f.Type)
+	}
+	if r.LogProbs {
+		return wire.LocalLLMCompletion{}, errors.New("logprobs aren't known of the machine's model")
+	}
+	if len(r.Stop) > maxStops || slices.ContainsFunc(r.Stop, func(s string) bool { return s == "" || len(s) > maxStop }) {
+		return wire.LocalLLMCompletion{}, fmt.Errorf("stop may have %d texts of 1 to %d bytes", maxStops, maxStop)
 	}
 	c := wire.LocalLLMCompletion{
 		Model: r.Model, MaxTokens: r.MaxCompletionTokens, Temperature: r.Temperature, TopP: r.TopP, Wait: true,
@@ -250,10 +287,18 @@ func (s *server) chat(w http.ResponseWriter, r *http.Request) {
 	}
 	out := completion{ID: "chatcmpl-" + rand.Text(), Created: s.now().Unix(), Model: in.Model}
 	if in.Stream {
-		s.stream(w, r, request, out, in.StreamOptions != nil && in.StreamOptions.IncludeUsage)
+		s.stream(w, r, request, ending{stops: in.Stop}, out, in.StreamOptions != nil && in.StreamOptions.IncludeUsage)
 		return
 	}
-	got, err := s.machine.Complete(r.Context(), request, nil)
+	var piece func(wire.LocalLLMChunk) error
+	end := ending{stops: in.Stop}
+	if len(in.Stop) > 0 {
+		piece = func(c wire.LocalLLMChunk) error { return end.take(c, func(wire.LocalLLMChunk) error { return nil }) }
+	}
+	got, err := s.machine.Complete(r.Context(), request, piece)
+	if errors.Is(err, errStopped) {
+		got, err = end.answer(), nil
+	}
 	if err != nil {
 		fail(w, err)
 		return
@@ -266,10 +311,10 @@ func (s *server) chat(w http.ResponseWriter, r *http.Request) {
 
 // stream sends the answer as it comes. An error before its first piece is an
 // answer like any other; a later one is an event, as there is no status any more.
-func (s *server) stream(w http.ResponseWriter, r *http.Request, request wire.LocalLLMCompletion, out completion, count bool) {
+func (s *server) stream(w http.ResponseWriter, r *http.Request, request wire.LocalLLMCompletion, end ending, out completion, count bool) {
 	out.Object = "chat.completion.chunk"
 	e := &events{w: w}
-	got, err := s.machine.Complete(r.Context(), request, func(c wire.LocalLLMChunk) error {
+	show := func(c wire.LocalLLMChunk) error {
 		if c.Delta == "" && c.Thinking == "" && c.FinishReason == nil {
 			return nil // it waits its turn
 		}
@@ -279,7 +324,11 @@ func (s *server) stream(w http.ResponseWriter, r *http.Request, request wire.Loc
 		}
 		out.Choices = []choice{{Delta: &d, FinishReason: c.FinishReason}}
 		return e.send(out)
-	})
+	}
+	got, err := s.machine.Complete(r.Context(), request, func(c wire.LocalLLMChunk) error { return end.take(c, show) })
+	if errors.Is(err, errStopped) {
+		err = nil
+	}
 	switch {
 	case err != nil && !e.begun:
 		fail(w, err)
@@ -324,9 +373,10 @@ func (e *events) raw(data string) error {
 }
 
 type embedRequest struct {
-	Model          string          `json:"model"`
-	Input          json.RawMessage `json:"input"`
-	EncodingFormat string          `json:"encoding_format"`
+	Model          string `json:"model"`
+	Input          list   `json:"input"`
+	EncodingFormat string `json:"encoding_format"`
+	Dimensions     *int   `json:"dimensions"`
 }
 
 func (s *server) embeddings(w http.ResponseWriter, r *http.Request) {
@@ -334,16 +384,11 @@ func (s *server) embeddings(w http.ResponseWriter, r *http.Request) {
 	if !read(w, r, &in) {
 		return
 	}
-	var inputs []string
-	var one string
-	switch {
-	case json.Unmarshal(in.Input, &one) == nil:
-		inputs = []string{one}
-	case json.Unmarshal(in.Input, &inputs) != nil:
-		refuse(w, http.StatusBadRequest, "invalid_request_error", "input must be a text or a list of texts")
+	if in.Dimensions != nil {
+		refuse(w, http.StatusBadRequest, "invalid_request_error", "dimensions can't be chosen: they are the model's")
 		return
 	}
-	got, err := s.machine.Embed(r.Context(), wire.LLMEmbed{Model: in.Model, Input: inputs})
+	got, err := s.machine.Embed(r.Context(), wire.LLMEmbed{Model: in.Model, Input: in.Input})
 	if err != nil {
 		fail(w, err)
 		return

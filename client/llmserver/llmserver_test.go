@@ -143,6 +143,11 @@ func TestErrors(t *testing.T) {
 		"an image":      {nil, `{"messages":[{"role":"user","content":[{"type":"image_url"}]}]}`, 400, "image_url"},
 		"tools":         {nil, fmt.Sprintf(ask, `,"tools":[{}]`), 400, "tools"},
 		"two answers":   {nil, fmt.Sprintf(ask, `,"n":2`), 400, "n must be 1"},
+		"functions":     {nil, fmt.Sprintf(ask, `,"functions":[{}]`), 400, "tools"},
+		"a schema":      {nil, fmt.Sprintf(ask, `,"response_format":{"type":"json_schema"}`), 400, "json_schema"},
+		"probabilities": {nil, fmt.Sprintf(ask, `,"logprobs":true`), 400, "logprobs"},
+		"an empty stop": {nil, fmt.Sprintf(ask, `,"stop":[""]`), 400, "stop may"},
+		"a stop of 7":   {nil, fmt.Sprintf(ask, `,"stop":7`), 400, "a list of texts"},
 		"too much":      {nil, `"` + strings.Repeat("x", maxRequest), 413, "bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -159,6 +164,65 @@ func TestErrors(t *testing.T) {
 			t.Errorf("%d %s", status, text)
 		}
 	})
+}
+
+// What clients send that means nothing is no reason to refuse them.
+func TestHarmless(t *testing.T) {
+	b := &board{answer: said("Hello")}
+	status, text := post(t, start(t, b)+"/v1/chat/completions", `{"model":"tiny:1b","messages":[{"role":"user","content":"Hi"},{"role":"assistant","content":null}],
+		"stop":null,"tools":[],"functions":null,"tool_choice":"none","response_format":{"type":"text"},"logprobs":null,"n":1,"max_tokens":null,"user":"x","seed":1,"stream":null,"stream_options":null}`)
+	if status != 200 || !strings.Contains(text, "Hello") {
+		t.Errorf("%d %s", status, text)
+	}
+}
+
+// An answer ends before the first of the texts that end it, however it is cut into
+// pieces, and the machine writes no more.
+func TestStop(t *testing.T) {
+	for _, c := range []struct{ answer, stop, want, reason string }{
+		{"one two three", `"two"`, "one ", "stop"},
+		{"one two three", `["three","two"]`, "one ", "stop"},
+		{"one two three", `["four"]`, "one two three", "length"},
+		{"one two thr", `["three"]`, "one two thr", "length"}, // held until it is over
+		{"aaab", `["aab"]`, "a", "stop"},
+		{"Question", `["Question"]`, "", "stop"},
+		{"grün, größer", `["ß"]`, "grün, grö", "stop"},
+	} {
+		for size := 1; size <= 4; size++ {
+			b := &board{answer: said(c.answer)}
+			b.answer.FinishReason = "length"
+			for rest := []rune(c.answer); len(rest) > 0; {
+				n := min(size, len(rest))
+				b.chunks = append(b.chunks, wire.LocalLLMChunk{Delta: string(rest[:n])})
+				rest = rest[n:]
+			}
+			b.chunks = append(b.chunks, wire.LocalLLMChunk{FinishReason: &b.answer.FinishReason})
+			url := start(t, b) + "/v1/chat/completions"
+			ask := `{"model":"m","messages":[{"role":"user","content":"Hi"}],"stop":` + c.stop
+			_, text := post(t, url, ask+`}`)
+			var whole completion
+			if err := json.Unmarshal([]byte(text), &whole); err != nil || whole.Choices[0].Message.Content != c.want || *whole.Choices[0].FinishReason != c.reason {
+				t.Errorf("%q until %s in pieces of %d: %s %v", c.answer, c.stop, size, text, err)
+			}
+			_, text = post(t, url, ask+`,"stream":true}`)
+			got, reason := "", ""
+			for e := range strings.SplitSeq(text, "\n\n") {
+				var piece completion
+				if json.Unmarshal([]byte(strings.TrimPrefix(e, "data: ")), &piece) != nil {
+					continue
+				}
+				for _, choice := range piece.Choices {
+					got += choice.Delta.Content
+					if choice.FinishReason != nil {
+						reason += *choice.FinishReason
+					}
+				}
+			}
+			if got != c.want || reason != c.reason || !strings.HasSuffix(text, "data: [DONE]\n\n") {
+				t.Errorf("%q until %s in pieces of %d, streamed: %q, %q", c.answer, c.stop, size, got, reason)
+			}
+		}
+	}
 }
 
 // Who hangs up stops the machine.
@@ -199,8 +263,10 @@ func TestModelsAndEmbeddings(t *testing.T) {
 	if _, text := post(t, url+"/v1/embeddings", `{"model":"m","input":"a","encoding_format":"base64"}`); !strings.Contains(text, `"AACAPwAAAL8="`) {
 		t.Error(text)
 	}
-	if status, _ := post(t, url+"/v1/embeddings", `{"model":"m","input":7}`); status != 400 {
-		t.Error(status)
+	for _, bad := range []string{`7`, `[[1,2]]`, `"a","dimensions":64`} {
+		if status, _ := post(t, url+"/v1/embeddings", `{"model":"m","input":`+bad+`}`); status != 400 {
+			t.Errorf("%s gives %d", bad, status)
+		}
 	}
 }
 
