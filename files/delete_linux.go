@@ -25,23 +25,14 @@ import (
 func (r *Root) Delete(ctx context.Context, req wire.FileDelete) (Trace, error) {
 	a := r.ask("path", req.Path)
 	trace := Trace{Path: a.shown()}
-	if err := r.enter(ctx); err != nil {
-		return trace, fault(a, "delete", err)
-	}
-	defer r.leave()
-	err := untilStill(func() error {
-		p, err := r.find(ctx, a, false, &trace.Path)
-		if err != nil {
-			return err
-		}
-		defer p.close()
+	err := r.on(ctx, a, "delete", false, &trace.Path, func(p *place) error {
 		switch {
 		case p.name == "":
 			return r.isRoot(a)
 		case !p.exists && (req.MissingOK || trace.Entries > 0): // or somebody else removed the rest
 			return nil
 		case !p.exists:
-			return missing(a, &p)
+			return missing(a, p)
 		case p.private() && kindOf(&p.st) == unix.S_IFDIR:
 			return r.isPrivate(a)
 		case p.manyNames():
@@ -49,9 +40,9 @@ func (r *Root) Delete(ctx context.Context, req wire.FileDelete) (Trace, error) {
 		case p.onTheWay(), req.Recursive && p.holdsPrivate():
 			return r.holdsPrivate(a)
 		}
-		return r.remove(ctx, a, &p, req.Recursive, &trace.Entries)
+		return r.remove(ctx, a, p, req.Recursive, &trace.Entries)
 	})
-	return trace, fault(a, "delete", err)
+	return trace, err
 }
 
 // remove removes what p was found to be.

@@ -92,6 +92,10 @@ func notRegular(a asked, st *unix.Stat_t) *wire.Error {
 	return a.fail(wire.InternalError, "not_a_regular_file", "path %s is not a regular file", a.shown())
 }
 
+func notDirectory(a asked) *wire.Error {
+	return a.fail(wire.InternalError, "not_a_directory", "path %s is not a directory", a.shown())
+}
+
 func tooLarge(a asked, op string, attempted, limit int64) *wire.Error {
 	return a.fail(wire.FileTooLarge, "", "%s of %d bytes exceeds the limit of %d bytes", op, attempted, limit).
 		With("op", op).With("attempted_bytes", attempted).With("max_file_size_bytes", limit)

@@ -40,28 +40,12 @@ const (
 func (r *Root) List(ctx context.Context, req wire.FileList) (wire.FileListResponse, Trace, error) {
 	a := r.ask("path", req.Path)
 	trace := Trace{Path: a.shown()}
-	if err := r.enter(ctx); err != nil {
-		return wire.FileListResponse{}, trace, fault(a, "list", err)
-	}
-	defer r.leave()
 	var answer wire.FileListResponse
-	err := untilStill(func() error {
-		p, err := r.find(ctx, a, true, &trace.Path)
+	err := r.on(ctx, a, "list", true, &trace.Path, func(p *place) error {
+		dir, err := r.openToList(a, p)
 		if err != nil {
 			return err
 		}
-		defer p.close()
-		if !p.exists {
-			return missing(a, &p)
-		}
-		if kindOf(&p.st) != unix.S_IFDIR {
-			return a.fail(wire.InternalError, "not_a_directory", "path %s is not a directory", a.shown())
-		}
-		fd, err := r.reopen(&p, unix.O_RDONLY|unix.O_DIRECTORY)
-		if err != nil {
-			return err
-		}
-		dir := handle{fd: fd, id: identOf(&p.st), owned: true}
 		defer dir.close()
 		above := p.above
 		if p.name != "" {
@@ -69,14 +53,26 @@ func (r *Root) List(ctx context.Context, req wire.FileList) (wire.FileListRespon
 		}
 		l := newListing(ctx, r, req)
 		l.top = p.top
-		answer, err = l.run(&dir, above, p.path(r), p.into(fd))
+		answer, err = l.run(&dir, above, p.path(r), p.into(dir.fd))
 		return err
 	})
 	if err != nil {
-		return wire.FileListResponse{}, trace, fault(a, "list", err)
+		return wire.FileListResponse{}, trace, err
 	}
 	trace.Entries = len(answer.Entries)
 	return answer, trace, nil
+}
+
+// openToList opens a directory whose entries are wanted.
+func (r *Root) openToList(a asked, p *place) (handle, error) {
+	switch {
+	case !p.exists:
+		return handle{}, missing(a, p)
+	case kindOf(&p.st) != unix.S_IFDIR:
+		return handle{}, notDirectory(a)
+	}
+	fd, err := r.reopen(p, unix.O_RDONLY|unix.O_DIRECTORY)
+	return handle{fd: fd, id: identOf(&p.st), owned: err == nil}, err
 }
 
 // listing is one list under way.

@@ -16,28 +16,10 @@ import (
 // not_a_regular_file.
 func (r *Root) OpenFile(ctx context.Context, path string) (*os.File, int64, error) {
 	a := r.ask("path", path)
-	if err := r.enter(ctx); err != nil {
-		return nil, 0, fault(a, "open", err)
-	}
-	defer r.leave()
 	var file *os.File
 	var size int64
-	err := untilStill(func() error {
-		p, err := r.resolve(ctx, a, true)
-		if err != nil {
-			return err
-		}
-		defer p.close()
-		if !p.exists {
-			return missing(a, &p)
-		}
-		if p.private() {
-			return r.isPrivate(a)
-		}
-		if kindOf(&p.st) != unix.S_IFREG {
-			return notRegular(a, &p.st)
-		}
-		fd, err := r.reopen(&p, unix.O_RDONLY)
+	err := r.on(ctx, a, "open", true, nil, func(p *place) error {
+		fd, err := r.openContent(a, p)
 		if err != nil {
 			return err
 		}
@@ -49,8 +31,5 @@ func (r *Root) OpenFile(ctx context.Context, path string) (*os.File, int64, erro
 		file, size = os.NewFile(uintptr(fd), a.shown()), st.Size
 		return nil
 	})
-	if err != nil {
-		return nil, 0, fault(a, "open", err)
-	}
-	return file, size, nil
+	return file, size, err
 }

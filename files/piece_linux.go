@@ -23,10 +23,6 @@ var pieces = sync.Pool{New: func() any { return new([wire.TransferPiece]byte) }}
 func (r *Root) Piece(ctx context.Context, req wire.TransferRead) (*wire.Attached, Trace, error) {
 	a := r.ask("path", req.Path)
 	trace := Trace{Path: a.shown()}
-	if err := r.enter(ctx); err != nil {
-		return nil, trace, fault(a, "read", err)
-	}
-	defer r.leave()
 	most := int64(wire.TransferPiece)
 	if req.HashOnly {
 		most = wire.TransferHashMost
@@ -35,22 +31,8 @@ func (r *Root) Piece(ctx context.Context, req wire.TransferRead) (*wire.Attached
 		return nil, trace, a.fail(wire.InvalidArgument, "", "offset must not be negative and length is 0 to %d", most).With("field", "length")
 	}
 	var answer *wire.Attached
-	err := untilStill(func() error {
-		p, err := r.find(ctx, a, true, &trace.Path)
-		if err != nil {
-			return err
-		}
-		defer p.close()
-		if !p.exists {
-			return missing(a, &p)
-		}
-		if p.private() {
-			return r.isPrivate(a)
-		}
-		if kindOf(&p.st) != unix.S_IFREG {
-			return notRegular(a, &p.st)
-		}
-		fd, err := r.reopen(&p, unix.O_RDONLY)
+	err := r.on(ctx, a, "read", true, &trace.Path, func(p *place) error {
+		fd, err := r.openContent(a, p)
 		if err != nil {
 			return err
 		}
@@ -59,7 +41,7 @@ func (r *Root) Piece(ctx context.Context, req wire.TransferRead) (*wire.Attached
 		return err
 	})
 	if err != nil {
-		return nil, trace, fault(a, "read", err)
+		return nil, trace, err
 	}
 	trace.Bytes = int64(len(answer.Data))
 	return answer, trace, nil

@@ -31,10 +31,6 @@ const readPiece = 4 << 20
 func (r *Root) Read(ctx context.Context, req wire.FileRead, limit int64) (*wire.FileContents, Trace, error) {
 	a := r.ask("path", req.Path)
 	trace := Trace{Path: a.shown()}
-	if err := r.enter(ctx); err != nil {
-		return nil, trace, fault(a, "read", err)
-	}
-	defer r.leave()
 	if req.Offset < 0 || (req.Length != nil && *req.Length <= 0) {
 		return nil, trace, a.fail(wire.InternalError, "invalid_payload", "offset must not be negative and length must be positive")
 	}
@@ -43,22 +39,8 @@ func (r *Root) Read(ctx context.Context, req wire.FileRead, limit int64) (*wire.
 		answer.Encoding, frame = wire.EncodingBase64, wire.MaxBinary
 	}
 	limit = min(limit, frame)
-	err := untilStill(func() error {
-		p, err := r.find(ctx, a, true, &trace.Path)
-		if err != nil {
-			return err
-		}
-		defer p.close()
-		if !p.exists {
-			return missing(a, &p)
-		}
-		if p.private() {
-			return r.isPrivate(a)
-		}
-		if kindOf(&p.st) != unix.S_IFREG {
-			return notRegular(a, &p.st)
-		}
-		fd, err := r.reopen(&p, unix.O_RDONLY)
+	err := r.on(ctx, a, "read", true, &trace.Path, func(p *place) error {
+		fd, err := r.openContent(a, p)
 		if err != nil {
 			return err
 		}
@@ -66,10 +48,24 @@ func (r *Root) Read(ctx context.Context, req wire.FileRead, limit int64) (*wire.
 		return r.readRange(ctx, a, fd, req, limit, answer)
 	})
 	if err != nil {
-		return nil, trace, fault(a, "read", err)
+		return nil, trace, err
 	}
 	trace.Bytes = answer.SizeBytes
 	return answer, trace, nil
+}
+
+// openContent opens a file whose content may be told: the only way to one that leaves
+// the machine.
+func (r *Root) openContent(a asked, p *place) (int, error) {
+	switch {
+	case !p.exists:
+		return -1, missing(a, p)
+	case p.private():
+		return -1, r.isPrivate(a)
+	case kindOf(&p.st) != unix.S_IFREG:
+		return -1, notRegular(a, &p.st)
+	}
+	return r.reopen(p, unix.O_RDONLY)
 }
 
 // readRange reads into one buffer of the right size.

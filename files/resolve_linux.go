@@ -146,6 +146,27 @@ func (r *Root) find(ctx context.Context, a asked, follow bool, path *string) (pl
 	return p, nil
 }
 
+// on does something with what is at the path that a leads to, and again if that
+// changes meanwhile. told becomes what the record may have of the path; nil: there is
+// none. An error of the system that do returns says what was being done.
+func (r *Root) on(ctx context.Context, a asked, doing string, follow bool, told *string, do func(*place) error) error {
+	if err := r.enter(ctx); err != nil {
+		return fault(a, doing, err)
+	}
+	defer r.leave()
+	if told == nil {
+		told = new(string)
+	}
+	return fault(a, doing, untilStill(func() error {
+		p, err := r.find(ctx, a, follow, told)
+		if err != nil {
+			return err
+		}
+		defer p.close()
+		return do(&p)
+	}))
+}
+
 // walk is one resolution under way. It stands in dir, whose canonical names are
 // done, and ahead are the names to come. When a name doesn't exist, those from it
 // on are kept in phantom, so that ".." can lead back out of what isn't there, as

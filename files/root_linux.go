@@ -97,38 +97,28 @@ func (r *Root) leave() { r.open.RUnlock() }
 // INTERNAL_ERROR with details.reason not_a_directory.
 func (r *Root) OpenDir(ctx context.Context, path string) (*os.File, string, error) {
 	a := r.ask("path", path)
-	if err := r.enter(ctx); err != nil {
-		return nil, a.shown(), fault(a, "open", err)
-	}
-	defer r.leave()
 	if a.path == "" {
 		a.path = "."
 	}
 	var dir *os.File
 	canonical := a.shown()
-	err := untilStill(func() error {
-		p, err := r.find(ctx, a, true, &canonical)
-		if err != nil {
-			return err
-		}
-		defer p.close()
-		if !p.exists {
-			return missing(a, &p)
-		}
-		if p.private() {
+	err := r.on(ctx, a, "open", true, &canonical, func(p *place) error {
+		switch {
+		case !p.exists:
+			return missing(a, p)
+		case p.private():
 			return r.isPrivate(a)
+		case kindOf(&p.st) != unix.S_IFDIR:
+			return notDirectory(a)
 		}
-		if kindOf(&p.st) != unix.S_IFDIR {
-			return a.fail(wire.InternalError, "not_a_directory", "path %s is not a directory", a.shown())
-		}
-		fd, err := r.pinPlace(&p)
+		fd, err := r.pinPlace(p)
 		if err != nil {
 			return err
 		}
 		dir = os.NewFile(uintptr(fd), canonical)
 		return nil
 	})
-	return dir, canonical, fault(a, "open", err)
+	return dir, canonical, err
 }
 
 // pinPlace opens the directory that p was found to be.

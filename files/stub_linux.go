@@ -35,37 +35,25 @@ type Stub struct {
 func (r *Root) Stub(ctx context.Context, path string, preview Preview) (*Stub, Trace, error) {
 	a := r.ask("path", path)
 	trace := Trace{Path: a.shown()}
-	if err := r.enter(ctx); err != nil {
-		return nil, trace, fault(a, "read", err)
-	}
-	defer r.leave()
 	var stub *Stub
-	err := untilStill(func() error {
-		p, err := r.find(ctx, a, true, &trace.Path)
-		if err != nil {
-			return err
-		}
-		defer p.close()
+	err := r.on(ctx, a, "read", true, &trace.Path, func(p *place) error {
 		switch {
 		case !p.exists:
-			return missing(a, &p)
+			return missing(a, p)
 		case !p.private():
 			return a.fail(wire.InternalError, "not_private", "%s is not private", a.shown()).With("hint", "read it as it is")
 		case kindOf(&p.st) != unix.S_IFREG:
 			return notRegular(a, &p.st)
 		}
-		fd, err := r.reopen(&p, unix.O_RDONLY)
+		fd, err := r.reopen(p, unix.O_RDONLY)
 		if err != nil {
 			return err
 		}
 		defer unix.Close(fd)
-		stub, err = r.stub(ctx, a, &p, fd, preview)
+		stub, err = r.stub(ctx, a, p, fd, preview)
 		return err
 	})
-	if err != nil {
-		return nil, trace, fault(a, "read", err)
-	}
-	return stub, trace, nil
+	return stub, trace, err
 }
 
 func (r *Root) stub(ctx context.Context, a asked, p *place, fd int, preview Preview) (*Stub, error) {

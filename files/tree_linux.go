@@ -18,36 +18,20 @@ func (r *Root) Entries(ctx context.Context, req wire.TransferList) (wire.Transfe
 	a := r.ask("path", req.Path)
 	trace := Trace{Path: a.shown()}
 	answer := wire.TransferEntries{Entries: []wire.TransferEntry{}}
-	if err := r.enter(ctx); err != nil {
-		return answer, trace, fault(a, "list", err)
-	}
-	defer r.leave()
-	err := untilStill(func() error {
-		p, err := r.find(ctx, a, true, &trace.Path)
-		if err != nil {
-			return err
-		}
-		defer p.close()
-		if !p.exists {
-			return missing(a, &p)
-		}
-		if p.private() {
+	err := r.on(ctx, a, "list", true, &trace.Path, func(p *place) error {
+		if p.exists && p.private() {
 			return r.isPrivate(a)
 		}
-		if kindOf(&p.st) != unix.S_IFDIR {
-			return a.fail(wire.InternalError, "not_a_directory", "path %s is not a directory", a.shown())
-		}
-		fd, err := r.reopen(&p, unix.O_RDONLY|unix.O_DIRECTORY)
+		dir, err := r.openToList(a, p)
 		if err != nil {
 			return err
 		}
-		dir := handle{fd: fd, id: identOf(&p.st), owned: true}
 		defer dir.close()
-		answer.Entries, answer.More, err = r.entries(ctx, &dir, p.into(fd), req.After)
+		answer.Entries, answer.More, err = r.entries(ctx, &dir, p.into(dir.fd), req.After)
 		return err
 	})
 	trace.Entries = len(answer.Entries)
-	return answer, trace, fault(a, "list", err)
+	return answer, trace, err
 }
 
 // entries are the first after the name after; more says that others follow.
@@ -133,33 +117,24 @@ func (r *Root) Make(ctx context.Context, req wire.TransferMake) (Trace, error) {
 	if !link && req.Kind != wire.TransferDirectory || link != (req.Target != "") {
 		return trace, a.fail(wire.InvalidArgument, "", "kind is directory, or link with a target").With("field", "kind")
 	}
-	if err := r.enter(ctx); err != nil {
-		return trace, fault(a, "make", err)
-	}
-	defer r.leave()
-	err = untilStill(func() error {
-		p, err := r.find(ctx, a, !link, &trace.Path)
-		if err != nil {
-			return err
-		}
-		defer p.close()
+	err = r.on(ctx, a, "make", !link, &trace.Path, func(p *place) (err error) {
 		if p.private() {
 			return r.isPrivate(a)
 		}
 		if !p.exists && (p.why != "" || len(p.missing) > 1 && !req.CreateParents) {
-			return missing(a, &p)
+			return missing(a, p)
 		}
 		if link {
-			err = r.makeLink(ctx, a, &p, req)
+			err = r.makeLink(ctx, a, p, req)
 		} else {
-			err = r.makeDir(a, &p, mode, req.MTimeNS)
+			err = r.makeDir(a, p, mode, req.MTimeNS)
 		}
 		if err == unix.EINVAL {
 			return badName(a)
 		}
 		return err
 	})
-	return trace, fault(a, "make", err)
+	return trace, err
 }
 
 func (r *Root) makeDir(a asked, p *place, mode *uint32, mtime *int64) error {

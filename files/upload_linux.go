@@ -115,17 +115,8 @@ func (u *Uploads) Open(ctx context.Context, r *Root, by Uploader, req wire.Trans
 	if err != nil {
 		return wire.TransferOpened{}, trace, err
 	}
-	if err := r.enter(ctx); err != nil {
-		return wire.TransferOpened{}, trace, fault(a, "open", err)
-	}
-	defer r.leave()
 	var answer wire.TransferOpened
-	err = untilStill(func() error {
-		p, err := r.find(ctx, a, true, &trace.Path)
-		if err != nil {
-			return err
-		}
-		defer p.close()
+	err = r.on(ctx, a, "write", true, &trace.Path, func(p *place) error {
 		switch {
 		case p.private():
 			return r.isPrivate(a)
@@ -133,20 +124,20 @@ func (u *Uploads) Open(ctx context.Context, r *Root, by Uploader, req wire.Trans
 			return notRegular(a, &p.st)
 		case p.exists && req.UnlessSame && w.same(&p.st):
 			answer = wire.TransferOpened{Offset: w.size, Done: true}
-			return r.touch(&p, w)
+			return r.touch(p, w)
 		case !p.exists && (p.why != "" || len(p.missing) > 1 && !req.CreateParents):
-			return missing(a, &p)
+			return missing(a, p)
 		}
-		dir, made, err := r.directoryOf(&p)
+		dir, made, err := r.directoryOf(p)
 		if err != nil {
 			return err
 		}
 		defer dir.close()
 		if w.whole {
-			err = r.place(ctx, a, &p, dir, w, data)
+			err = r.place(ctx, a, p, dir, w, data)
 			answer = wire.TransferOpened{Offset: w.size, Done: true}
 		} else {
-			answer, err = u.begin(a, r, by, &p, dir, w)
+			answer, err = u.begin(a, r, by, p, dir, w)
 		}
 		if err != nil {
 			made.undo()
@@ -158,7 +149,7 @@ func (u *Uploads) Open(ctx context.Context, r *Root, by Uploader, req wire.Trans
 		return err
 	})
 	if err != nil {
-		return wire.TransferOpened{}, trace, fault(a, "write", err)
+		return wire.TransferOpened{}, trace, err
 	}
 	if w.whole {
 		trace.Bytes = w.size

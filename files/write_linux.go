@@ -26,16 +26,7 @@ import (
 func (r *Root) Write(ctx context.Context, req wire.FileWrite, limit int64) (Trace, error) {
 	a := r.ask("path", req.Path)
 	trace := Trace{Path: a.shown()}
-	if err := r.enter(ctx); err != nil {
-		return trace, fault(a, "write", err)
-	}
-	defer r.leave()
-	err := untilStill(func() error {
-		p, err := r.find(ctx, a, true, &trace.Path)
-		if err != nil {
-			return err
-		}
-		defer p.close()
+	err := r.on(ctx, a, "write", true, &trace.Path, func(p *place) (err error) {
 		switch size := int64(len(req.Content)); {
 		case size > limit:
 			return tooLarge(a, "FILE_WRITE", size, limit)
@@ -44,9 +35,9 @@ func (r *Root) Write(ctx context.Context, req wire.FileWrite, limit int64) (Trac
 		case p.manyNames():
 			return r.manyNames(a)
 		case p.exists:
-			err = r.replace(&p, req.Content)
+			err = r.replace(p, req.Content)
 		case p.why != "", len(p.missing) > 1 && !req.CreateParents:
-			return missing(a, &p)
+			return missing(a, p)
 		case len(p.missing) == 1:
 			err = create(p.dir.fd, p.name, req.Content)
 		default:
@@ -60,11 +51,10 @@ func (r *Root) Write(ctx context.Context, req wire.FileWrite, limit int64) (Trac
 		}
 		return err
 	})
-	if err != nil {
-		return trace, fault(a, "write", err)
+	if err == nil {
+		trace.Bytes = int64(len(req.Content))
 	}
-	trace.Bytes = int64(len(req.Content))
-	return trace, nil
+	return trace, err
 }
 
 // create makes a file that doesn't exist; errRaced if it does by now.
