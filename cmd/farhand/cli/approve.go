@@ -103,9 +103,9 @@ func (a *app) runApprove(ctx context.Context, cmd *cobra.Command, code string, f
 			Capabilities []wire.Capability `json:"capabilities"`
 		}{done, map[bool]string{true: "approve", false: "deny"}[d.Approve], append([]wire.Capability{}, allow...)})
 	case f.deny:
-		a.printf("%s was turned away.\n", clean(first(asking.DisplayName, asking.MachineID)))
+		a.tell("%s was turned away.", clean(first(asking.DisplayName, asking.MachineID)))
 	default:
-		a.printf("%s is let in.\n", clean(first(done.Name, done.MachineID)))
+		a.tell("%s is let in.", clean(first(done.Name, done.MachineID)))
 	}
 	return nil
 }
@@ -131,7 +131,7 @@ func (a *app) showAsking(p client.Approval, d client.Decision) {
 		}
 		row("is allowed", ceiling(c))
 	}
-	t.write(a.env.Stderr, a.style.err, a.style.width)
+	t.write(a.env.Stderr, a.style.err, a.style.errWidth)
 	if d.Approve && p.Capabilities.Has(wire.Shell) && !slices.Contains(d.Capabilities, wire.Shell) {
 		a.note("The shell is not allowed; to allow it: --allow %s", strings.ReplaceAll(join(append(slices.Clone(d.Capabilities), wire.Shell)), ", ", ","))
 	}

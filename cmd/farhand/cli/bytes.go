@@ -2,6 +2,7 @@ package cli
 
 import (
 	"encoding/hex"
+	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -112,13 +113,37 @@ func (a *app) printBytes(b []byte, f byteForm) error {
 			text += "\n"
 		}
 	case a.style.outTTY && !f.raw:
-		text = hex.Dump(b)
+		text = dump(b, a.style.width)
 	default:
 		_, err := a.env.Stdout.Write(b)
 		return err
 	}
 	_, err := io.WriteString(a.env.Stdout, text)
 	return err
+}
+
+// dump is what hex.Dump writes, with fewer bytes a line where the terminal is too
+// narrow for that.
+func dump(b []byte, width int) string {
+	if width <= 0 || width >= len("00000000  ")+16*len(" 00")+len("   |................|")-1 {
+		return hex.Dump(b)
+	}
+	each := 8
+	if width < len("00000000  ")+8*len("00 ")+len(" |........|") {
+		each = 4
+	}
+	var out strings.Builder
+	for at := 0; at < len(b); at += each {
+		piece := b[at:min(at+each, len(b))]
+		text := make([]byte, len(piece))
+		for i, c := range piece {
+			if text[i] = c; c < ' ' || c > '~' {
+				text[i] = '.'
+			}
+		}
+		fmt.Fprintf(&out, "%08x  %-*s  |%s|\n", at, 3*each-1, spaced(hex.EncodeToString(piece)), text)
+	}
+	return out.String()
 }
 
 // visible is text from outside, safe to show on a terminal: lines stay lines,

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -146,7 +147,8 @@ func (a *app) followDevices(ctx context.Context, c *client.Client, machine, fami
 		var t table
 		now := a.env.Now().UTC().Format("2006-01-02 15:04:05Z")
 		t.add(plain(now), cell{fmt.Sprintf("%-7s", e.Event), paint}, cell{e.Device.ID, a.style.out.bold}, plain(dash(what(e.Device))), state)
-		return t.write(a.env.Stdout, a.style.out, 0)
+		a.tell("%s", strings.TrimRight(t.text(a.style.out, 0), "\n"))
+		return a.outErr
 	})})
 }
 

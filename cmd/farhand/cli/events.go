@@ -139,5 +139,5 @@ func (a *app) printEvent(e client.Event) {
 	if e.Reason != "" {
 		add("(" + e.Reason + ")")
 	}
-	a.printf("%s\n", strings.Join(parts, "  "))
+	a.tell("%s", strings.Join(parts, "  "))
 }

@@ -124,7 +124,11 @@ func (a *app) printRun(r machineRun) error {
 			prefixed(a.env.Stderr, a.style.err.dim(clean(r.Name)+":"), r.Result.Stderr))
 	}
 	if r.Error != nil {
-		say(prefixer{a.env.Stderr, a.style.err.dim(clean(r.Name) + ":")}, *r.Error, a.style)
+		room := a.style
+		if room.errWidth > 0 {
+			room.errWidth = max(room.errWidth-shown(clean(r.Name)+": "), 1)
+		}
+		say(prefixer{a.env.Stderr, a.style.err.dim(clean(r.Name) + ":")}, *r.Error, room)
 	}
 	return errors.Join(errs...)
 }
@@ -171,7 +175,7 @@ func (a *app) summary(runs []machineRun) error {
 		t.add(plain(r.Name), exit, plain(took))
 	}
 	fmt.Fprintln(a.env.Stderr)
-	if err := t.write(a.env.Stderr, a.style.err, a.style.width); err != nil {
+	if err := t.write(a.env.Stderr, a.style.err, a.style.errWidth); err != nil {
 		return err
 	}
 	a.note("%d of %d succeeded.", good, len(runs))

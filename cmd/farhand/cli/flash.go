@@ -187,29 +187,31 @@ func (a *app) dropClaim(ctx context.Context, l login, id string) {
 
 // tellFlashed says what happens next.
 func (a *app) tellFlashed(path string, done flash.Result, s preseed.Settings, claim client.IssuedClaim) {
-	a.printf("%s holds the image: %d MB written and read back.\n", path, done.Written/1e6)
-	a.printf("\nPut the card into the machine and switch it on. It needs no screen.\n")
+	a.tell("%s holds the image: %d MB written and read back.", path, done.Written/1e6)
+	a.printf("\n")
+	a.tell("Put the card into the machine and switch it on. It needs no screen.")
 	name := s.Hostname
 	if name == "" {
 		name = "farhand- and the end of its serial number"
 	}
-	a.printf("  Its name in the network: %s\n", name)
+	a.tell("  Its name in the network: %s", name)
 	switch {
 	case s.Wifi != nil:
-		a.printf("  Network: Wi-Fi %s, or a cable\n", clean(preseed.SSIDText(s.Wifi.SSID)))
+		a.tell("  Network: Wi-Fi %s, or a cable", clean(preseed.SSIDText(s.Wifi.SSID)))
 	default:
-		a.printf("  Network: a cable, for no Wi-Fi was named\n")
+		a.tell("  Network: a cable, for no Wi-Fi was named")
 	}
 	if claim.ID != "" {
-		a.printf("  It pairs with %s by itself, by a key that is good once; %s: farhand machines\n", s.Farhand.Relay, a.ending(claim.ExpiresAt))
+		a.tell("  It pairs with %s by itself, by a key that is good once; %s: farhand machines", s.Farhand.Relay, a.ending(claim.ExpiresAt))
 	} else {
-		a.printf("  It shows a code, on a screen, the serial console and in PAIR.TXT on the card: farhand approve CODE\n")
+		a.tell("  It shows a code, on a screen, the serial console and in PAIR.TXT on the card: farhand approve CODE")
 	}
 	if len(s.Farhand.Buses) > 0 {
-		a.printf("  It starts twice the first time, since its firmware reads which buses are on before the system does\n")
+		a.tell("  It starts twice the first time, since its firmware reads which buses are on before the system does")
 	}
 	if !s.Farhand.Shell {
-		a.printf("  Commands are off (--shell turns them on)\n")
+		a.tell("  Commands are off (--shell turns them on)")
 	}
-	a.printf("  Without a network for two minutes it opens a Wi-Fi of its own, with the same name. Its password:\n\n    %s\n", s.Farhand.RescuePassphrase)
+	a.tell("  Without a network for two minutes it opens a Wi-Fi of its own, with the same name. Its password:")
+	a.printf("\n    %s\n", s.Farhand.RescuePassphrase)
 }

@@ -145,7 +145,7 @@ func (f *forwarding) announce(at net.Addr, t tunnel) error {
 	if f.a.json {
 		return f.a.line(map[string]any{"listening": map[string]string{"local": at.String(), "target": t.target()}})
 	}
-	f.a.printf("%s leads to %s\n", at, clean(t.target()))
+	f.a.tell("%s leads to %s", at, clean(t.target()))
 	return f.a.outErr
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -171,26 +172,48 @@ func (a *app) printBoard(b board) error {
 		return a.printJSON(b)
 	}
 	a.printf("%s\n\n", a.style.out.bold(clean(b.Board)))
-	var left, inner int
-	for i := 0; i < len(b.Pins); i += 2 {
-		left = max(left, utf8.RuneCountInString(sideNote(b.Pins[i])))
-		inner = max(inner, utf8.RuneCountInString(b.Pins[i].Name))
-	}
-	for i := 0; i+1 < len(b.Pins); i += 2 {
-		odd, even := b.Pins[i], b.Pins[i+1]
-		line := fmt.Sprintf("  %s  %s %s ", a.style.out.dim(fmt.Sprintf("%*s", left, sideNote(odd))),
-			a.paintPin(odd, fmt.Sprintf("%*s  (%2d)", inner, odd.Name, odd.Pin)), a.style.out.dim("|"))
-		if note := sideNote(even); note != "" {
-			line += a.paintPin(even, fmt.Sprintf("(%2d)  %-6s", even.Pin, even.Name)) + "  " + a.style.out.dim(note)
-		} else {
-			line += a.paintPin(even, fmt.Sprintf("(%2d)  %s", even.Pin, even.Name))
+	lines := a.headerLines(b, sideNote)
+	wide := func(line string) bool { return a.style.width > 0 && shown(line) > a.style.width }
+	if !slices.ContainsFunc(lines, wide) {
+		a.printf("%s\n", strings.Join(lines, "\n"))
+	} else { // what stands beside a pin stands below the header
+		a.printf("%s\n\n", strings.Join(a.headerLines(b, func(pinNow) string { return "" }), "\n"))
+		var t table
+		for _, p := range b.Pins {
+			if note := sideNote(p); note != "" {
+				t.add(cell{fmt.Sprintf("(%2d)  %s", p.Pin, p.Name), func(s string) string { return a.paintPin(p, s) }}, cell{note, a.style.out.dim})
+			}
 		}
-		a.printf("%s\n", line)
+		if err := t.write(a.env.Stdout, a.style.out, a.style.width); err != nil {
+			return err
+		}
 	}
 	if a.outErr != nil {
 		return a.outErr
 	}
 	return a.printFunctions(b)
+}
+
+// headerLines draws a header, two pins a line, with a note beside each.
+func (a *app) headerLines(b board, note func(pinNow) string) []string {
+	var left, inner int
+	for i := 0; i < len(b.Pins); i += 2 {
+		left = max(left, utf8.RuneCountInString(note(b.Pins[i])))
+		inner = max(inner, utf8.RuneCountInString(b.Pins[i].Name))
+	}
+	var lines []string
+	for i := 0; i+1 < len(b.Pins); i += 2 {
+		odd, even := b.Pins[i], b.Pins[i+1]
+		line := fmt.Sprintf("  %s  %s %s ", a.style.out.dim(fmt.Sprintf("%*s", left, note(odd))),
+			a.paintPin(odd, fmt.Sprintf("%*s  (%2d)", inner, odd.Name, odd.Pin)), a.style.out.dim("|"))
+		if beside := note(even); beside != "" {
+			line += a.paintPin(even, fmt.Sprintf("(%2d)  %-6s", even.Pin, even.Name)) + "  " + a.style.out.dim(beside)
+		} else {
+			line += a.paintPin(even, fmt.Sprintf("(%2d)  %s", even.Pin, even.Name))
+		}
+		lines = append(lines, line)
+	}
+	return lines
 }
 
 // sideNote is what stands beside a pin: what it is used for, its level, who has it.

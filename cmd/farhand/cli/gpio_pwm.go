@@ -152,7 +152,7 @@ func (a *app) printPWM(s wire.GPIOPWMState) error {
 	}
 	name := clean(lineLabel(s.Line, s.Name))
 	if !s.Running {
-		a.printf("%s has no PWM.\n", name)
+		a.tell("%s has no PWM.", name)
 		return nil
 	}
 	kind := s.Kind

@@ -80,7 +80,7 @@ func (a *app) runWatch(ctx context.Context, at spot, request wire.GPIOWatch, unt
 	if log || !a.style.outTTY {
 		if !a.json {
 			for _, l := range opened.Lines {
-				a.printf("%s is %d\n", clean(lineLabel(l.Line, l.Name)), l.Value)
+				a.tell("%s is %d", clean(lineLabel(l.Line, l.Name)), l.Value)
 			}
 		}
 		w.record = records(a, until.count, a.printEdge)
@@ -100,7 +100,7 @@ func (a *app) runWatch(ctx context.Context, at spot, request wire.GPIOWatch, unt
 
 // printEdge writes a record on a line.
 func (a *app) printEdge(r wire.GPIORecord) error {
-	a.printf("%-*s  %-8s  %s\n", len(momentForm), moment(r.Time), clean(lineLabel(r.Line, r.Name)), clean(edgeText(r)))
+	a.tell("%-*s  %-8s  %s", len(momentForm), moment(r.Time), clean(lineLabel(r.Line, r.Name)), clean(edgeText(r)))
 	return a.outErr
 }
 

@@ -60,13 +60,25 @@ and quick are the two ways to ask, auto takes the one that is safer for each add
 	return cmd
 }
 
-// printScan draws the grid that i2cdetect draws.
+// printScan draws the grid that i2cdetect draws, half as wide where the terminal is
+// too narrow for that.
 func (a *app) printScan(s wire.I2CScanned) error {
 	var b strings.Builder
-	b.WriteString("     0  1  2  3  4  5  6  7  8  9  a  b  c  d  e  f\n")
-	for row := int(s.First) &^ 0xf; row <= int(s.Last); row += 16 {
+	columns := 16
+	if a.style.width > 0 && a.style.width < len("00:")+16*len(" 00") {
+		columns = 8
+	}
+	b.WriteString("    ")
+	for n := range columns {
+		fmt.Fprintf(&b, " %x", n)
+		if n < columns-1 {
+			b.WriteByte(' ')
+		}
+	}
+	b.WriteByte('\n')
+	for row := int(s.First) &^ (columns - 1); row <= int(s.Last); row += columns {
 		line := fmt.Sprintf("%02x:", row)
-		for addr := row; addr < row+16; addr++ {
+		for addr := row; addr < row+columns; addr++ {
 			line += " "
 			i := slices.IndexFunc(s.Addresses, func(f wire.I2CFound) bool { return int(f.Address) == addr })
 			switch {
@@ -84,7 +96,7 @@ func (a *app) printScan(s wire.I2CScanned) error {
 	}
 	for _, f := range s.Addresses {
 		if f.Status == wire.I2CKernel {
-			fmt.Fprintf(&b, "%s is used by the kernel: %s\n", f.Address, clean(first(f.Driver, "a driver")))
+			b.WriteString(fold(fmt.Sprintf("%s is used by the kernel: %s", f.Address, clean(first(f.Driver, "a driver"))), a.style.width) + "\n")
 		}
 	}
 	a.printf("%s", b.String())

@@ -80,7 +80,7 @@ func (a *app) runLogin(ctx context.Context, args []string, f loginFlags) error {
 	if a.json {
 		return a.printJSON(map[string]any{"url": l.URL, "owner": answer.Owner, "expires_at": answer.ExpiresAt})
 	}
-	a.printf("Signed in to %s as %s; the login ends %s.\n", l.URL, clean(l.Owner), a.until(answer.ExpiresAt))
+	a.tell("Signed in to %s as %s; the login ends %s.", l.URL, clean(l.Owner), a.until(answer.ExpiresAt))
 	return nil
 }
 
@@ -123,7 +123,7 @@ func (a *app) keepToken(ctx context.Context, l login) error {
 	if a.json {
 		return a.printJSON(map[string]any{"url": l.URL, "owner": me.Owner, "expires_at": me.ExpiresAt})
 	}
-	a.printf("Signed in to %s with a token of %s; it ends %s.\n", l.URL, clean(l.Owner), a.until(me.ExpiresAt))
+	a.tell("Signed in to %s with a token of %s; it ends %s.", l.URL, clean(l.Owner), a.until(me.ExpiresAt))
 	return nil
 }
 

@@ -49,7 +49,7 @@ farhand token revoke.`,
 			if a.json {
 				return a.printJSON(map[string]any{"url": kept.URL})
 			}
-			a.printf("Logged out of %s.\n", kept.URL)
+			a.tell("Logged out of %s.", kept.URL)
 			return nil
 		},
 	}

@@ -30,11 +30,12 @@ func (p painter) blue(s string) string  { return p.paint("34", s) }
 func (p painter) dim(s string) string   { return p.paint("2", s) }
 func (p painter) bold(s string) string  { return p.paint("1", s) }
 
-// style says which streams are terminals and may be coloured.
+// style says which streams are terminals, may be coloured, and how wide they are.
 type style struct {
 	out, err     painter
 	outTTY, errT bool
-	width        int // columns that tables keep to; 0: as many as they need
+	width        int // columns that standard output keeps to; 0: as many as it needs
+	errWidth     int // and standard error
 }
 
 func styleFor(env Env) style {
@@ -42,17 +43,17 @@ func styleFor(env Env) style {
 	if env.Getenv("NO_COLOR") == "" && env.Getenv("TERM") != "dumb" {
 		s.out, s.err = painter(s.outTTY), painter(s.errT)
 	}
-	s.width = columns(env, s.outTTY)
+	s.width, s.errWidth = columns(env, env.Stdout, s.outTTY), columns(env, env.Stderr, s.errT)
 	return s
 }
 
 // columns is $COLUMNS where it is set, else the width of the terminal. What goes
 // to a file or a pipe isn't wrapped: there a line is one entry.
-func columns(env Env, tty bool) int {
+func columns(env Env, stream any, tty bool) int {
 	if n, err := strconv.Atoi(env.Getenv("COLUMNS")); err == nil && n > 0 {
 		return n
 	}
-	if f, ok := env.Stdout.(*os.File); ok && tty {
+	if f, ok := stream.(*os.File); ok && tty {
 		if n, _, err := term.GetSize(int(f.Fd())); err == nil && n > 0 {
 			return n
 		}
@@ -96,11 +97,69 @@ func (a *app) printf(format string, args ...any) {
 	}
 }
 
+// tell writes a line of words to standard output, folded where the terminal is too
+// narrow for it.
+func (a *app) tell(format string, args ...any) {
+	a.printf("%s\n", fold(fmt.Sprintf(format, args...), a.style.width))
+}
+
 // note writes to standard error what is not an answer; not with --json, whose
 // standard error is for one error alone.
 func (a *app) note(format string, args ...any) {
 	if !a.askedJSON() {
-		fmt.Fprintf(a.env.Stderr, format+"\n", args...)
+		fmt.Fprintln(a.env.Stderr, fold(fmt.Sprintf(format, args...), a.style.errWidth))
+	}
+}
+
+// fold breaks a line that is wider than width between its words; what goes on below
+// stands two columns further in. A longer word stays whole, so that it can be copied.
+func fold(line string, width int) string {
+	return foldAt(line, width, 2)
+}
+
+// foldAt is fold with what goes on below so many columns further in.
+func foldAt(line string, width, in int) string {
+	if width <= 0 || shown(line) <= width {
+		return line
+	}
+	words := strings.TrimLeft(line, " ")
+	begin := line[:len(line)-len(words)]
+	next := "\n" + begin + strings.Repeat(" ", in)
+	var b strings.Builder
+	b.WriteString(begin)
+	at, gap := len(begin), ""
+	for words != "" {
+		word, rest, _ := strings.Cut(words, " ")
+		words = strings.TrimLeft(rest, " ")
+		switch n := shown(word); {
+		case gap == "":
+			at += n
+		case at+len(gap)+n > width:
+			b.WriteString(next)
+			at = len(next) - 1 + n
+		default:
+			b.WriteString(gap)
+			at += len(gap) + n
+		}
+		b.WriteString(word)
+		gap = " " + rest[:len(rest)-len(words)]
+	}
+	if strings.HasSuffix(line, " ") { // a question, whose answer is typed behind it
+		b.WriteByte(' ')
+	}
+	return b.String()
+}
+
+// shown is how many columns text takes; what paints it takes none.
+func shown(s string) int {
+	n := 0
+	for {
+		before, painted, found := strings.Cut(s, "\x1b[")
+		n += utf8.RuneCountInString(before)
+		if !found {
+			return n
+		}
+		_, s, _ = strings.Cut(painted, "m")
 	}
 }
 
@@ -130,7 +189,8 @@ func plain(s string) cell { return cell{text: s} }
 
 // table writes rows under a heading in columns as wide as their longest cell,
 // or, where that would be too wide, narrower ones with cells of several lines, or,
-// where that doesn't fit either, each row as a list of its own.
+// where that doesn't fit either, each row as a list of its own. Without a heading the
+// first cell of a row names the second, and stays on one line.
 type table struct {
 	head []string
 	rows [][]cell
@@ -162,7 +222,7 @@ func (t *table) text(p painter, width int) string {
 			}
 			widths[i] = max(widths[i], utf8.RuneCountInString(row[i].text))
 			words := strings.Fields(row[i].text)
-			if n == 0 && len(t.head) > 0 {
+			if n == 0 && len(t.head) > 0 || i == 0 && len(t.head) == 0 {
 				words = []string{row[i].text} // a heading stays on its line
 			}
 			for _, word := range words {
@@ -170,8 +230,13 @@ func (t *table) text(p painter, width int) string {
 			}
 		}
 	}
-	if width > 0 && narrow(widths, least, width) > width && len(t.head) > 1 {
-		return t.list(rows, width)
+	if width > 0 && narrow(widths, least, width) > width {
+		switch {
+		case len(t.head) > 1:
+			return list(rows, width)
+		case len(t.head) == 0 && len(widths) == 2:
+			return pairs(rows, width)
+		}
 	}
 	var b strings.Builder
 	for _, row := range rows {
@@ -181,20 +246,43 @@ func (t *table) text(p painter, width int) string {
 }
 
 // list writes each row below the one before, its cells one below the other, each
-// behind its heading. A word that is longer than what is left stays whole.
-func (t *table) list(rows [][]cell, width int) string {
-	names := 0
-	for _, h := range t.head {
-		names = max(names, utf8.RuneCountInString(h))
-	}
+// behind its heading.
+func list(rows [][]cell, width int) string {
 	var b strings.Builder
 	for i, row := range rows[1:] {
 		if i > 0 {
 			b.WriteByte('\n')
 		}
+		entries := make([][]cell, len(row))
 		for j, c := range row {
-			writeRow(&b, []cell{rows[0][j], c}, []int{names, max(width-names-2, 1)})
+			entries[j] = []cell{rows[0][j], c}
 		}
+		b.WriteString(pairs(entries, width))
+	}
+	return b.String()
+}
+
+// pairs writes names with what each names beside it, or below it where the longest
+// word wouldn't fit beside. A word that is wider than all of the room stays whole.
+func pairs(rows [][]cell, width int) string {
+	names := 0
+	for _, row := range rows {
+		if n := utf8.RuneCountInString(row[0].text); n <= width/2 {
+			names = max(names, n)
+		}
+	}
+	var b strings.Builder
+	for _, row := range rows {
+		longest := 0
+		for _, word := range strings.Fields(row[1].text) {
+			longest = max(longest, utf8.RuneCountInString(word))
+		}
+		if room := width - names - 2; utf8.RuneCountInString(row[0].text) <= names && longest <= room {
+			writeRow(&b, row, []int{names, room})
+			continue
+		}
+		writeRow(&b, row[:1], []int{width})
+		writeRow(&b, []cell{{}, row[1]}, []int{0, max(width-2, 1)})
 	}
 	return b.String()
 }

@@ -154,7 +154,7 @@ func (a *app) printJobState(j wire.PrinterJobState, confirmed bool) {
 	if j.File != "" {
 		what += ": " + first(j.Display, j.File)
 	}
-	a.printf("%s\n", clean(what))
+	a.tell("%s", clean(what))
 	if confirmed {
 		a.note("It was so already.")
 	}

@@ -112,7 +112,7 @@ func (a *app) runFile(ctx context.Context, at spot, request wire.PrinterFiles) e
 	case done.Job != nil:
 		a.printJobState(*done.Job, done.Confirmed)
 	default:
-		a.printf("%s was %s.\n", clean(done.Path), map[bool]string{true: "deleted", false: "selected"}[strings.EqualFold(request.Action, "delete")])
+		a.tell("%s was %s.", clean(done.Path), map[bool]string{true: "deleted", false: "selected"}[strings.EqualFold(request.Action, "delete")])
 	}
 	return nil
 }

@@ -168,7 +168,7 @@ func (a *app) upload(ctx context.Context, s *client.Session, device string, requ
 	case done.Selected:
 		state = ", and is selected"
 	}
-	a.printf("%s is on the printer%s.\n", clean(done.Path), state)
+	a.tell("%s is on the printer%s.", clean(done.Path), state)
 	if done.Renamed {
 		a.note("The server calls it so; it was sent as %s.", clean(done.SentName))
 	}

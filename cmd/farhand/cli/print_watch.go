@@ -63,19 +63,19 @@ type printerView struct {
 
 func (v *printerView) take(e wire.PrinterEvent) error {
 	for _, l := range e.Log {
-		v.above("%s  %s\n", unixMoment(e.Time), clean(l))
+		v.above("%s  %s", unixMoment(e.Time), clean(l))
 	}
 	switch e.Type {
 	case wire.PrinterEventEvent:
-		v.above("%s  %s\n", unixMoment(e.Time), clean(e.Name))
+		v.above("%s  %s", unixMoment(e.Time), clean(e.Name))
 	case wire.PrinterEventLost:
 		why := ""
 		if e.Error != nil {
 			why = ": " + e.Error.Error()
 		}
-		v.above("%s  the server can't be heard%s\n", unixMoment(e.Time), clean(why))
+		v.above("%s  the server can't be heard%s", unixMoment(e.Time), clean(why))
 	case wire.PrinterEventBack:
-		v.above("%s  the server is back\n", unixMoment(e.Time))
+		v.above("%s  the server is back", unixMoment(e.Time))
 	}
 	if e.Status == nil {
 		return v.a.outErr
@@ -83,7 +83,7 @@ func (v *printerView) take(e wire.PrinterEvent) error {
 	v.status = e.Status
 	if text := statusLine(*e.Status); !v.a.style.outTTY && text != v.last {
 		v.last = text
-		v.a.printf("%s  %s\n", unixMoment(e.Time), clean(text))
+		v.a.tell("%s  %s", unixMoment(e.Time), clean(text))
 	}
 	return v.a.outErr
 }
@@ -93,7 +93,7 @@ func (v *printerView) above(format string, args ...any) {
 	if v.live.drawn > 0 {
 		v.a.printf("%s", v.live.over(""))
 	}
-	v.a.printf(format, args...)
+	v.a.tell(format, args...)
 }
 
 func (v *printerView) draw() {
@@ -165,7 +165,7 @@ func (a *app) runJoin(ctx context.Context, at spot, request wire.PrinterJoin) er
 		a.note("It was not granted: somebody refused it, or nobody decided in time.")
 		return exitStatus(exitFailed)
 	case !a.json:
-		a.printf("The machine may use the printer now.\n")
+		a.tell("The machine may use the printer now.")
 	}
 	return nil
 }

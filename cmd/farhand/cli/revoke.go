@@ -39,7 +39,7 @@ new code at once. On a terminal revoke asks first.`,
 			if a.json {
 				return a.printJSON(map[string]string{"machine_id": m.ID, "name": m.Name})
 			}
-			a.printf("%s is shut out.\n", clean(first(m.Name, m.ID)))
+			a.tell("%s is shut out.", clean(first(m.Name, m.ID)))
 			a.note("If its daemon still runs, it shows a new code to be approved with.")
 			return nil
 		},

@@ -94,6 +94,10 @@ func (a *app) runSerialWatch(ctx context.Context, at spot, request wire.SerialWa
 // look at on a terminal. column is where --hex is on its line.
 func (a *app) printReceived(offset int64, b []byte, form byteForm, column *int) error {
 	text := ""
+	each := 16 // bytes a line
+	for a.style.width > 0 && each > 4 && len("00000000 ")+each*len(" 00") > a.style.width {
+		each /= 2
+	}
 	switch {
 	case form.hex:
 		for i, c := range b {
@@ -101,7 +105,7 @@ func (a *app) printReceived(offset int64, b []byte, form byteForm, column *int) 
 				text += fmt.Sprintf("%08x ", offset+int64(i))
 			}
 			text += " " + hex.EncodeToString([]byte{c})
-			if *column++; *column == 16 {
+			if *column++; *column == each {
 				text, *column = text+"\n", 0
 			}
 		}

@@ -93,7 +93,7 @@ func (a *app) watchTop(ctx context.Context, s *client.Session, every time.Durati
 		if a.style.outTTY {
 			view.draw(a.topTable(now))
 		} else {
-			a.printf("%s\n", clean(topLine(now)))
+			a.tell("%s", clean(topLine(now)))
 		}
 	}
 	if !a.json {

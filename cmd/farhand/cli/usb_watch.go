@@ -60,9 +60,9 @@ func (a *app) printPacket(p wire.USBPacket, form byteForm) error {
 		_, err := a.env.Stdout.Write(p.Data)
 		return err
 	case form.text:
-		a.printf("%s  %s\n", unixMoment(p.Time), clean(visible(p.Data)))
+		a.tell("%s  %s", unixMoment(p.Time), clean(visible(p.Data)))
 	default:
-		a.printf("%s  %3d  %s\n", unixMoment(p.Time), len(p.Data), spaced(hex.EncodeToString(p.Data)))
+		a.tell("%s  %3d  %s", unixMoment(p.Time), len(p.Data), spaced(hex.EncodeToString(p.Data)))
 	}
 	return a.outErr
 }

@@ -19,7 +19,7 @@ func (a *app) version() *cobra.Command {
 					"platform": runtime.GOOS + "/" + runtime.GOARCH,
 				})
 			}
-			a.printf("farhand %s (protocol %s, %s/%s)\n", version.String(), wire.ProtocolVersion, runtime.GOOS, runtime.GOARCH)
+			a.tell("farhand %s (protocol %s, %s/%s)", version.String(), wire.ProtocolVersion, runtime.GOOS, runtime.GOARCH)
 			return nil
 		},
 	}

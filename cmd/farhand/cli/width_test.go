@@ -1,0 +1,118 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/hex"
+	"strings"
+	"testing"
+)
+
+func TestFold(t *testing.T) {
+	for _, c := range []struct {
+		line  string
+		width int
+		want  string
+	}{
+		{"as wide as that", 15, "as wide as that"},
+		{"as wide as that", 14, "as wide as\n  that"},
+		{"as wide as that", 0, "as wide as that"},
+		{"  further  in than  that", 16, "  further  in\n    than  that"},
+		{"a wordlongerthanall of it", 10, "a\n  wordlongerthanall\n  of it"},
+		{"Let it in? [y/N] ", 12, "Let it in?\n  [y/N] "},
+		{"Let it in? [y/N] ", 17, "Let it in? [y/N] "},
+		{"\x1b[2mten\x1b[0m columns", 11, "\x1b[2mten\x1b[0m columns"},
+		{"ein Gruß für größere", 12, "ein Gruß für\n  größere"},
+		{"", 3, ""},
+	} {
+		if got := fold(c.line, c.width); got != c.want {
+			t.Errorf("%q at %d is %q, want %q", c.line, c.width, got, c.want)
+		}
+	}
+}
+
+// A table without a heading keeps what names a row on its line, and puts below it
+// what wouldn't fit beside it.
+func TestNarrowPairs(t *testing.T) {
+	var rows table
+	rows.add(plain("calls itself"), plain("something with a name"))
+	rows.add(plain("id"), plain("8f14e45f-ceea-467a-9575-aaaaaaaaaaaa"))
+	rows.add(plain("/a/path/as/long/as/they/are"), plain("full"))
+	want := `calls itself  something with a
+              name
+id
+  8f14e45f-ceea-467a-9575-aaaaaaaaaaaa
+/a/path/as/long/as/they/are
+  full
+`
+	if got := rows.text(false, 30); got != want {
+		t.Errorf("got\n%s", got)
+	}
+	if got := rows.text(false, 0); strings.Count(got, "\n") != 3 {
+		t.Errorf("with all the room it is\n%s", got)
+	}
+}
+
+func TestDump(t *testing.T) {
+	b := []byte("0123456789\x00\xff tail")
+	if got := dump(b, 80); got != hex.Dump(b) {
+		t.Errorf("got\n%s", got)
+	}
+	want := `00000000  30 31 32 33 34 35 36 37  |01234567|
+00000008  38 39 00 ff 20 74 61 69  |89.. tai|
+00000010  6c                       |l|
+`
+	if got := dump(b, 60); got != want {
+		t.Errorf("got\n%s", got)
+	}
+	for width := 30; width < 80; width++ {
+		for line := range strings.Lines(dump(bytes.Repeat(b, 3), width)) {
+			if n := shown(strings.TrimRight(line, "\n")); n > width {
+				t.Errorf("%d columns of %d: %q", n, width, line)
+			}
+		}
+	}
+}
+
+// What describes a flag stands beside it where there is room, else below; examples
+// are to be copied and stay as they are.
+func TestFoldHelp(t *testing.T) {
+	const text = `do does what is said of it here in
+two lines.
+
+Usage:
+  farhand do [MACHINE] LINE... [flags]
+
+Examples:
+  farhand do something --that is --longer than that
+
+Flags:
+  -a, --all        all that there are of
+        it
+      --a-long-one DURATION   for so long
+   1  failed, and for a reason
+`
+	const want = `do does what is said of it here
+in two lines.
+
+Usage:
+  farhand do [MACHINE] LINE...
+    [flags]
+
+Examples:
+  farhand do something --that is --longer than that
+
+Flags:
+  -a, --all
+        all that there are of
+        it
+      --a-long-one DURATION
+        for so long
+   1  failed, and for a reason
+`
+	if got := foldHelp(text, 31); got != want {
+		t.Errorf("got\n%s", got)
+	}
+	if got := foldHelp(text, 0); got != text {
+		t.Errorf("with all the room it is\n%s", got)
+	}
+}
