@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -49,12 +50,12 @@ It gives 1 if there is a problem.`,
 					return err
 				}
 			} else {
-				a.printf("%s\n", a.verdict(report.OK, report.Seq))
+				a.tell("%s", a.verdict(report.OK, report.Seq))
 				for _, p := range report.Problems {
-					a.printf("  %s\n", clean(p))
+					a.tell("  %s", clean(p))
 				}
 				if report.Anchor != nil {
-					a.printf("  the relay has seen record %d\n", report.Anchor.Seq)
+					a.tell("  the relay has seen record %d", report.Anchor.Seq)
 				}
 			}
 			if !report.OK {
@@ -122,7 +123,7 @@ func (a *app) showActs(ctx context.Context, c *client.Client, lines int) error {
 		case !r.Result.OK:
 			how = cell{"failed", a.style.out.red}
 		}
-		t.add(plain(when), plain(dash(first(by[r.Details.Holder], r.Details.Holder))), plain(dash(first(names[machine], machine))), plain(clean(r.Op)), how)
+		t.add(plain(when), plain(dash(first(by[r.Details.Holder], shortIDs([]string{r.Details.Holder})[0]))), plain(dash(first(names[machine], machine))), plain(clean(r.Op)), how)
 	}
 	return t.write(a.env.Stdout, a.style.out, a.style.width)
 }
@@ -141,11 +142,11 @@ func holderNames(ctx context.Context, c *client.Client) (map[string]string, erro
 		return nil, err
 	}
 	names := make(map[string]string)
-	for _, t := range all.Tokens {
-		names["token-"+t.ID] = first(t.Name, t.ID)
+	for _, t := range slices.Concat(all.Tokens, all.Agents) {
+		names[t.ID] = first(t.Name, shortIDs([]string{t.ID})[0])
 	}
 	for _, l := range all.Logins {
-		names["login-"+l.ID] = "own login"
+		names[l.ID] = "own login"
 	}
 	return names, nil
 }
@@ -163,13 +164,13 @@ func (a *app) verifyActs(ctx context.Context, c *client.Client) error {
 			return err
 		}
 	case report.OK:
-		a.printf("%s: the relay's %d records of you are whole\n", a.style.out.green("ok"), report.Records)
+		a.tell("%s: the relay's %d records of you are whole", a.style.out.green("ok"), report.Records)
 	default:
-		a.printf("%s: the relay's records of you are not whole\n", a.style.out.red("not ok"))
+		a.tell("%s: the relay's records of you are not whole", a.style.out.red("not ok"))
 	}
 	if !a.json {
 		for _, p := range report.Problems {
-			a.printf("  %s\n", clean(p))
+			a.tell("  %s", clean(p))
 		}
 	}
 	if !report.OK {

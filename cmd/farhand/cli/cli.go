@@ -45,9 +45,6 @@ func Run(ctx context.Context, env Env) int {
 	root := a.command()
 	a.root = root
 	root.SetArgs(append([]string{}, env.Args...))
-	root.SetIn(env.Stdin)
-	root.SetOut(env.Stdout)
-	root.SetErr(env.Stderr)
 	err := root.ExecuteContext(ctx)
 	if err == nil {
 		err = a.outErr
@@ -98,11 +95,24 @@ farhand exec -- uptime, farhand ls :/etc.`,
 			return nil
 		},
 	}
+	root.SetIn(a.env.Stdin)
+	root.SetOut(a.env.Stdout)
+	root.SetErr(a.env.Stderr)
 	flags := root.PersistentFlags()
 	flags.BoolVar(&a.json, "json", false, "answer in JSON")
 	flags.StringVar(&a.relay, "relay", "", "URL of the relay (FARHAND_URL; default: the one logged in to)")
 	flags.StringVar(&a.config, "config", "", "file that remembers the login (default: farhand.json in $FARHAND_CONFIG_DIR, else farhand/farhand.json in the configuration directory)")
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage("%v", err) })
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usage("%v; see %s --help", err, cmd.CommandPath())
+	})
+	help := root.HelpFunc()
+	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
+		var text strings.Builder
+		cmd.SetOut(&text)
+		help(cmd, args)
+		cmd.SetOut(a.env.Stdout)
+		a.printf("%s", foldHelp(text.String(), a.style.width))
+	})
 	root.AddGroup(
 		&cobra.Group{ID: "use", Title: "Use machines:"},
 		&cobra.Group{ID: "manage", Title: "Pair and manage:"},
@@ -127,6 +137,25 @@ farhand exec -- uptime, farhand ls :/etc.`,
 	add("manage", a.events())
 	add("account", a.login(), a.logout(), a.whoami())
 	root.AddCommand(a.version(), exitCodes())
+	// cobra's own ones, which would answer what they don't know with help and a 0.
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	for _, c := range root.Commands() {
+		switch c.Name() {
+		case "help":
+			c.RunE, c.Run = func(_ *cobra.Command, args []string) error {
+				found, rest, err := root.Find(args)
+				if err != nil || len(rest) > 0 {
+					return usage("there is no help on %q; see %s --help", strings.Join(args, " "), root.Name())
+				}
+				found.InitDefaultHelpFlag()
+				return found.Help()
+			}, nil
+		case "completion":
+			inner := group("completion", c.Short)
+			c.Args, c.RunE, c.Run = inner.Args, inner.RunE, nil
+		}
+	}
 	return root
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"farhand/client"
+	"farhand/internal/lazyregexp"
 	"farhand/wire"
 )
 
@@ -30,7 +31,7 @@ func exitCodes() *cobra.Command {
 	return &cobra.Command{
 		Use:   "exit-codes",
 		Short: "What the exit code says",
-		Long: `Every command but exec:
+		Long: `Every command but exec and shell:
 
     0  done
     1  the device or the relay refused or failed; the code is on standard error
@@ -39,8 +40,8 @@ func exitCodes() *cobra.Command {
    77  not logged in, the token is not accepted any more, or it may not do this
   130  interrupted
 
-exec exits as the remote command does: its own code, 128+n if signal n killed it.
-A command that ran into its timeout gives 255 with COMMAND_TIMEOUT on standard
+exec and shell exit as the remote command does: its own code, 128+n if signal n killed
+it. A command that ran into its timeout gives 255 with COMMAND_TIMEOUT on standard
 error, and every failure of farhand itself (usage included) gives 255 with its code
 on standard error, so that a code below 255 always comes from the command. With --all
 or --group it is the greatest code of all machines.
@@ -71,11 +72,13 @@ var errNotLoggedIn = errors.New("not logged in")
 const loginNeeded wire.Code = "LOGIN_NEEDED"
 
 // The relay's own codes that mean something here: a token asked for what only
-// the owner's login may, the relay can't serve just now, or not so fast.
+// the owner's login may, the relay can't serve just now, or not so fast, or it
+// knows nothing by that name.
 const (
 	loginRequired wire.Code = "LOGIN_REQUIRED"
 	rateLimited   wire.Code = "RATE_LIMITED"
 	unavailable   wire.Code = "UNAVAILABLE"
+	notFound      wire.Code = "NOT_FOUND"
 )
 
 // finish reports err and turns it into the exit code.
@@ -90,7 +93,7 @@ func (a *app) finish(ctx context.Context, err error) int {
 	if !a.started { // cobra's own errors: unknown commands and flags
 		var u *usageError
 		if !errors.As(err, &u) {
-			err = &usageError{strings.TrimSpace(err.Error())}
+			err = a.misused(err)
 		}
 	}
 	code := a.codeOf(ctx, err)
@@ -99,6 +102,27 @@ func (a *app) finish(ctx context.Context, err error) int {
 		return exitExec
 	}
 	return code
+}
+
+// exclusive is what cobra says of flags that were given together; the second group
+// are those.
+var exclusive = lazyregexp.New(`^if any flags in the group \[.*\] are set none of the others can be; \[(.*)\] were all set$`)
+
+// misused says in our words what cobra found wrong with a command line.
+func (a *app) misused(err error) error {
+	text := strings.TrimSpace(err.Error())
+	if m := exclusive.FindStringSubmatch(text); m != nil {
+		return usage("--%s can't be given together", strings.Join(strings.Fields(m[1]), " and --"))
+	}
+	// An unknown command, and perhaps lines with what was meant.
+	what, meant, found := strings.Cut(text, "\n\nDid you mean this?\n")
+	switch names := strings.Fields(meant); {
+	case found:
+		return usage("%s: is it %s?", what, strings.Join(names, " or "))
+	case strings.HasPrefix(what, "unknown command"):
+		return usage("%s; see %s --help", what, a.root.Name())
+	}
+	return usage("%s", what)
 }
 
 // execing says whether exec was asked for, even if its flags were wrong.
@@ -190,8 +214,8 @@ func say(w io.Writer, f failure, s style) {
 			prefix += ": "
 		}
 	}
-	fmt.Fprintf(w, "%s%s\n", prefix, clean(f.Message))
+	fmt.Fprintln(w, fold(prefix+clean(f.Message), s.errWidth))
 	if f.Hint != "" {
-		fmt.Fprintf(w, "  %s\n", clean(f.Hint))
+		fmt.Fprintln(w, fold("  "+clean(f.Hint), s.errWidth))
 	}
 }

@@ -30,8 +30,9 @@ func (a *app) exec() *cobra.Command {
 		Short: "Run a command on a machine",
 		Long: `exec runs a command on a machine, without a shell in between, and exits as it does;
 see farhand help exit-codes. It may run for as long as it likes, unless --timeout says
-otherwise, also to a machine that doesn't answer, and its output comes as it is written, also over a link that is lost for a
-while. Its standard input is empty, or this one's with --stdin. Ctrl-C ends it.
+otherwise, also to a machine that doesn't answer, and its output comes as it is written,
+also over a link that is lost for a while. Its standard input is empty, or this one's
+with --stdin. Ctrl-C ends it.
 
 With --json there is one document when it has ended; then it has the time and the
 output that the machine allows one command.

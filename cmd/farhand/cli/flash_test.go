@@ -187,7 +187,7 @@ func TestFlashRefused(t *testing.T) {
 		{"card", 2, "an IMAGE and a DEVICE or FILE"},
 		{image + " there --no-claim", 2, "--yes"},
 		{image + " card --claim", 77, "not logged in"},
-		{image + " card --claim --no-claim", 2, "none of the others can be"},
+		{image + " card --claim --no-claim", 2, "given together"},
 		{"none.img card", 1, "no such file"},
 		{image + " /dev/null --yes", 1, "no disk"},
 		{image + " " + home + " --yes", 1, "neither a file nor a disk"},
@@ -195,7 +195,7 @@ func TestFlashRefused(t *testing.T) {
 		{image + " card --wifi home", 2, "--country"}, // field case 82
 		{image + " card --wifi home --country DE", 2, "--wifi-password-file"},
 		{image + " card --wifi home --country DE --wifi-password-file empty", 2, "empty"},
-		{image + " card --wifi home --country DE --wifi-password-file there --wifi-open", 2, "none of the others can be"},
+		{image + " card --wifi home --country DE --wifi-password-file there --wifi-open", 2, "given together"},
 		{image + " card --wifi-hidden", 2, "--wifi SSID"},
 		{image + " card --country Germany", 2, "country"},
 		{image + " card --hostname -x-", 2, "hostname"},

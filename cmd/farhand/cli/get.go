@@ -115,7 +115,7 @@ func (a *app) runGet(ctx context.Context, arg, local string, o client.PutOptions
 	}
 	dir, err := os.OpenRoot(filepath.Dir(local))
 	if err != nil {
-		return err
+		return missingAbove(err)
 	}
 	defer dir.Close()
 	return a.copyFile(ctx, path.Base(t.path), at, o, func(o client.PutOptions) (client.Sent, error) {
@@ -130,9 +130,17 @@ func localGround(name string, parents bool) (*os.Root, error) {
 		make = os.MkdirAll
 	}
 	if err := make(name, 0o777); err != nil && !errors.Is(err, fs.ErrExist) {
-		return nil, err
+		return nil, missingAbove(err)
 	}
 	return os.OpenRoot(name)
+}
+
+// missingAbove says what to do about a directory here that isn't there.
+func missingAbove(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w; -p makes missing directories", err)
+	}
+	return err
 }
 
 // localName is where a file goes. The name in remote comes from the command

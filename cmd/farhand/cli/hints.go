@@ -36,6 +36,9 @@ func (a *app) hint(code wire.Code, details map[string]any) string {
 		if list := wire.Texts(details["candidates"]); len(list) > 0 {
 			return "one of: " + strings.Join(list, ", ")
 		}
+		if details["group"] != nil {
+			return "farhand label MACHINE LABEL gives a machine one"
+		}
 		return "farhand machines shows which are paired"
 	case rateLimited:
 		if details["limit_per_second"] != nil {
@@ -45,7 +48,11 @@ func (a *app) hint(code wire.Code, details map[string]any) string {
 		return "sign in with your own name and passphrase: farhand login URL"
 	case wire.MachineAmbiguous, wire.HardwareAmbiguous:
 		if list := wire.Texts(details["candidates"]); len(list) > 0 {
-			return "one of: " + strings.Join(list, ", ")
+			hint := "one of: " + strings.Join(list, ", ")
+			if code == wire.MachineAmbiguous && details["default"] == false {
+				hint += "; farhand default MACHINE sets the one that is meant where none is named"
+			}
+			return hint
 		}
 		if code == wire.MachineAmbiguous {
 			return "name the machine as farhand machines shows it"
@@ -56,8 +63,12 @@ func (a *app) hint(code wire.Code, details map[string]any) string {
 	case wire.HardwareNotGranted:
 		return notGrantedHint(text("ceiling"), text("device"), text("line"))
 	case wire.PathNotFound:
-		if a.verb == "put" {
-			return "put -p makes the missing directories above it"
+		if a.verb == "put" || a.verb == "cp" {
+			return "-p makes the missing directories above it"
+		}
+	case notFound:
+		if a.verb == "approve" {
+			return "compare it with the one that the machine shows just now: a code is good for an hour, and then there is another"
 		}
 	case wire.PathOutsideAllowedRoot:
 		if text("ceiling") == "token" {
@@ -206,8 +217,13 @@ func ceilingHint(ceiling, capability string) string {
 }
 
 func (a *app) interruptedHint() string {
-	if a.verb == "exec" {
+	switch a.verb {
+	case "exec":
 		return "the command was told to end as well"
+	case "put", "get", "cp":
+		return "the same command goes on where this one ended, within a week"
+	case "pull":
+		return "the next pull goes on where this one ended"
 	}
 	return ""
 }

@@ -133,7 +133,7 @@ func inGroup(all []client.Machine, group string) ([]client.Machine, error) {
 	for _, g := range groupsOf(all) {
 		names = append(names, g.Name)
 	}
-	return nil, wire.Errorf(wire.MachineNotAttached, "no machine has the label %q", group).With("candidates", names)
+	return nil, wire.Errorf(wire.MachineNotAttached, "no machine has the label %q", group).With("candidates", names).With("group", group)
 }
 
 // completeGroup completes a flag with the names of groups. It never fails.

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -28,8 +29,8 @@ local model and everything wired to them: those that are granted, and no others.
 It can do what the login can that this command has. To allow an agent less, make a
 token and put it into the agent's configuration as FARHAND_TOKEN, or use
 --read-only. It can touch no file of this computer, unless --local-root opens a
-directory to copy from and to. Agents that reach the relay themselves need no command: its address
-for them ends in /mcp, and they sign in with a browser.`,
+directory to copy from and to. Agents that reach the relay themselves need no command:
+its address for them ends in /mcp, and they sign in with a browser.`,
 		Example: `  farhand mcp
   farhand mcp --local-root ~/exchange
   claude mcp add farhand -- farhand mcp
@@ -57,9 +58,15 @@ for them ends in /mcp, and they sign in with a browser.`,
 				return err
 			}
 			defer server.Close()
+			if a.interactive() {
+				a.note("This speaks JSON-RPC with an agent that starts it; farhand mcp --help says how one does. Ctrl-D ends it.")
+			}
 			err = server.Run(ctx, &sdk.IOTransport{Reader: closable(a.env.Stdin), Writer: unclosable{a.env.Stdout}})
 			if ctx.Err() != nil || errors.Is(err, io.EOF) || errors.Is(err, context.Canceled) {
 				return ctx.Err() // the agent went away, which is how this ends
+			}
+			if malformed := new(json.SyntaxError); errors.As(err, &malformed) {
+				return fmt.Errorf("what came on standard input is no message of the protocol: %w", err)
 			}
 			return err
 		},

@@ -37,6 +37,12 @@ what is no file, are left out and named. Nothing is removed.`,
 			}
 			return a.runPut(cmd.Context(), args[0], args[1], o)
 		},
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+			if len(args) == 0 {
+				return nil, cobra.ShellCompDirectiveDefault // files here
+			}
+			return a.completeMachine(":")(cmd, args[1:], typed)
+		},
 	}
 	f.add(cmd)
 	return cmd
@@ -127,7 +133,7 @@ func (a *app) destination(ctx context.Context, s *client.Session, t target, loca
 	case isDir, strings.HasSuffix(t.path, "/") && parents:
 		return strings.TrimRight(t.path, "/") + "/" + name, nil
 	case strings.HasSuffix(t.path, "/"):
-		return "", wire.Errorf(wire.PathNotFound, "there is no directory %s; -p makes it", t.path).With("path", t.path)
+		return "", wire.Errorf(wire.PathNotFound, "there is no directory %s", t.path).With("path", t.path)
 	}
 	return t.path, nil
 }

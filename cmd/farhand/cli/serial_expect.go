@@ -182,7 +182,7 @@ func (a *app) received(b []byte, form dataForm) string {
 	switch {
 	case form.hex:
 		return fmt.Sprintf("%x\n", b)
-	case a.style.outTTY:
+	case a.style.outTTY && !form.raw:
 		return visible(b)
 	}
 	return string(b)

@@ -64,11 +64,11 @@ func (a *app) printSerial(got wire.SerialData, wanted bool, form dataForm) error
 	case a.json:
 		err = a.printJSON(got)
 	case form.hex && a.style.outTTY:
-		_, err = io.WriteString(a.env.Stdout, hex.Dump(got.Data))
+		_, err = io.WriteString(a.env.Stdout, dump(got.Data, a.style.width))
 	case form.hex:
 		_, err = io.WriteString(a.env.Stdout, hex.EncodeToString(got.Data)+"\n")
 	default:
-		_, err = a.env.Stdout.Write(got.Data)
+		_, err = io.WriteString(a.env.Stdout, a.received(got.Data, form))
 	}
 	if got.Lost > 0 {
 		a.note("%d bytes before these were lost.", got.Lost)

@@ -88,7 +88,7 @@ func (a *app) machine(ctx context.Context, c *client.Client, name string) (strin
 	for i, m := range all {
 		names[i] = first(m.Name, m.ID)
 	}
-	return "", wire.Errorf(wire.MachineAmbiguous, "there are %d machines: name one", len(all)).With("candidates", names)
+	return "", wire.Errorf(wire.MachineAmbiguous, "there are %d machines: name one", len(all)).With("candidates", names).With("default", false)
 }
 
 // at opens a session in which every path can be reached: in the longest root

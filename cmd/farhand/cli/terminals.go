@@ -101,6 +101,8 @@ func (a *app) terminalState(t wire.TerminalInfo) cell {
 		return cell{"runs", a.style.out.green}
 	case t.Ended.Reason != wire.TerminalExited:
 		return cell{t.Ended.Reason, a.style.out.red}
+	case t.Ended.ExitCode != nil && *t.Ended.ExitCode < 0:
+		return cell{"ended by signal " + strconv.Itoa(-*t.Ended.ExitCode), a.style.out.red}
 	case t.Ended.ExitCode != nil && *t.Ended.ExitCode != 0:
 		return cell{"exited " + strconv.Itoa(*t.Ended.ExitCode), a.style.out.red}
 	}
