@@ -173,7 +173,11 @@ The owner has to have allowed it (llm_manage).`,
 				if err != nil {
 					return err
 				}
-				return a.showPull(ctx, st, model)
+				if err := a.showPull(ctx, st, model); err != nil {
+					return err
+				}
+				a.note("%s is there.", clean(model))
+				return nil
 			})
 		},
 		ValidArgsFunction: a.completeMachine(""),
@@ -210,7 +214,7 @@ func (a *app) showPull(ctx context.Context, st *client.Stream, model string) err
 		case p.Status != step:
 			finish()
 			step = p.Status
-			if a.style.errT {
+			if a.style.errT && !done {
 				a.note("%s", clean(step))
 			}
 		}
@@ -232,7 +236,6 @@ func (a *app) showPull(ctx context.Context, st *client.Stream, model string) err
 	case !done:
 		return wire.Errorf(wire.LocalLLMFailed, "the pull was ended before the model was complete; the next one goes on from there").With("reason", "truncated")
 	}
-	a.note("%s is there.", clean(model))
 	return nil
 }
 

@@ -191,7 +191,7 @@ func (a *app) received(b []byte, form dataForm) string {
 func stepText(s wire.SerialStepResult, step wire.SerialStep) string {
 	var list []string
 	if s.BytesWritten > 0 {
-		list = append(list, fmt.Sprintf("sent %d bytes", s.BytesWritten))
+		list = append(list, "sent "+counted(s.BytesWritten, "byte", "bytes"))
 	}
 	switch s.StopReason {
 	case "match":
