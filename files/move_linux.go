@@ -216,7 +216,7 @@ func (m *moving) exchangeSlowly() error {
 // removeOld removes what was replaced.
 func (m *moving) removeOld(dir *handle, name string) error {
 	count := 0
-	old := place{dir: handle{fd: dir.fd, id: dir.id}, name: name, exists: true}
+	old := place{dir: handle{fd: dir.fd, id: dir.id}, name: name, exists: true, spot: spot{t: m.to.spot.t}}
 	err := untilStill(func() error {
 		if err := lstatat(dir.fd, name, &old.st); err == unix.ENOENT {
 			return nil

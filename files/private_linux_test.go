@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -527,6 +528,26 @@ func TestPrivateByIdentity(t *testing.T) {
 	}
 	h.must(os.Rename(h.in("public/keys2"), h.in("keys")))
 
+	// Nor is it removed with what is replaced, or left over.
+	h.put("dir/x", "")
+	h.must(os.Rename(h.in("private"), h.in("dir/moved")))
+	h.put("other/y", "")
+	want(t, h.move("other", "dir", true), wire.PrivacyModeBlocked, "old_content_left")
+	h.has("dir/y", "")
+	fd, err := openDir(h.self.fd, ".")
+	h.must(err)
+	top := handle{fd: fd, id: h.self.id, owned: true}
+	defer top.close()
+	h.must((&sweep{root: h.Root, ctx: h.ctx, before: farFuture(), secret: h.secrets.look()}).dir(&top, 0))
+	left, err := filepath.Glob(h.in(tempPrefix + "*/moved"))
+	h.must(err)
+	if len(left) != 1 {
+		t.Fatalf("%d are left", len(left))
+	}
+	h.must(os.Rename(left[0], h.in("private")))
+	h.has("private/"+canaryName, canary)
+	h.must(os.RemoveAll(filepath.Dir(left[0])))
+
 	// The root itself is moved into something private, and opened in it.
 	h.must(os.Mkdir(h.base+"/outer", 0o755))
 	h.put("plain", canary)
@@ -535,7 +556,7 @@ func TestPrivateByIdentity(t *testing.T) {
 	inside := h.at(h.base + "/outer/root")
 	inside.blocked("plain")
 	inside.blocked("public/renamed/deep/" + canaryName)
-	err := h.secrets.CheckRoot(inside.dir)
+	err = h.secrets.CheckRoot(inside.dir)
 	want(t, err, wire.PrivacyModeBlocked, "private")
 	h.must(h.secrets.CheckRoot(h.base + "/outer"))
 	h.must(os.Rename(h.base+"/outer/root", h.dir))

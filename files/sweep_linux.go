@@ -31,7 +31,7 @@ func (r *Root) Sweep(ctx context.Context) (int, error) {
 	}
 	top := handle{fd: fd, id: r.self.id, owned: true}
 	defer top.close()
-	s := &sweep{root: r, ctx: ctx, before: time.Now().Add(-sweepAge)}
+	s := &sweep{root: r, ctx: ctx, before: time.Now().Add(-sweepAge), secret: r.private.look()}
 	err = s.dir(&top, 0)
 	return s.count, err
 }
@@ -40,6 +40,7 @@ type sweep struct {
 	root   *Root
 	ctx    context.Context
 	before time.Time
+	secret *territory // what is private isn't removed; nil: nothing is
 	count  int
 }
 
@@ -100,7 +101,7 @@ func (s *sweep) entry(dir *handle, name string, before time.Time) {
 	if unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) != nil {
 		return
 	}
-	p := place{dir: handle{fd: dir.fd, id: dir.id}, name: name, exists: true, st: st}
+	p := place{dir: handle{fd: dir.fd, id: dir.id}, name: name, exists: true, st: st, spot: spot{t: s.secret}}
 	if s.root.remove(s.ctx, asked{key: "path", path: name}, &p, true, new(int)) == nil {
 		s.count++
 	}
