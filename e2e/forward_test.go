@@ -2,12 +2,14 @@ package e2e
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync"
 	"syscall"
@@ -176,6 +178,10 @@ func TestForward(t *testing.T) {
 			t.Error("one of the connections isn't on the record")
 		}
 	})
+	_ = stuck.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
+	if _, err := stuck.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the stuck connection: %v", err)
+	}
 	f.signal(syscall.SIGINT)
 	if code := f.exit(); code != 0 {
 		t.Errorf("after Ctrl-C it ends with %d\n%s", code, f.out)

@@ -191,7 +191,11 @@ func (f *forwarding) carry(ctx context.Context, conn *net.TCPConn, t tunnel) err
 		return err
 	}
 	defer far.Close()
-	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	// Both: who writes to a target that takes nothing doesn't hear of conn's end.
+	stop := context.AfterFunc(ctx, func() {
+		conn.Close()
+		_ = far.Close()
+	})
 	defer stop()
 	there := make(chan error, 1)
 	go func() {
