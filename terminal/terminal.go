@@ -293,10 +293,11 @@ func (t *terminal) pumps(ctx context.Context) <-chan struct{} {
 	return done
 }
 
-// hangUp ends the program and all that it started, politely for a moment.
+// hangUp ends the program and all that it started, politely for a moment. The next
+// process, if there is one meanwhile, doesn't go on with it.
 func (t *terminal) hangUp() {
+	t.unstore()
 	if t.pty {
-		t.unstore()
 		t.outEnd.Close() // the last of its kind: SIGHUP, tty(4)
 	} else {
 		t.p.Terminate()

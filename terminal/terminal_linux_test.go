@@ -611,6 +611,12 @@ func (s *store) Remove(name string) error {
 	return nil
 }
 
+func (s *store) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.files)
+}
+
 // passed are copies for the next process.
 func (s *store) passed(t *testing.T) map[string]*os.File {
 	s.mu.Lock()
@@ -703,6 +709,45 @@ func TestRestart(t *testing.T) {
 		t.Errorf("still kept: %v", st.files)
 	}
 	b.stop()
+}
+
+// hungUp is a kept program that tells what the store has when it is asked to end.
+type hungUp struct {
+	kept
+	st   *store
+	left chan int
+}
+
+func (h hungUp) Terminate() {
+	h.left <- h.st.count()
+	h.kept.Terminate()
+}
+
+// What is to end isn't taken over by the next process, which would go on with it if
+// this one were killed at that moment.
+func TestEndingIsNotKept(t *testing.T) {
+	st := &store{files: make(map[string]*os.File)}
+	b := newBench(t, func(o *Options) { o.Keep = &Keep{Store: st} })
+	left := make(chan int, 1)
+	o, err := b.s.Open(Request{TerminalOpen: wire.TerminalOpen{PTY: no()}, Owner: alice, Start: func(f Files) (Program, string, error) {
+		p, name, err := starter("sleep", "300")(f)
+		if err != nil {
+			return nil, "", err
+		}
+		file, err := os.Open(os.DevNull)
+		return hungUp{kept{p.(*child), file}, st, left}, name, err
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := st.count(); n != 5 {
+		t.Errorf("%d descriptors are kept", n)
+	}
+	b.s.EndSession("", stream.ReasonGrantRevoked)
+	if n := <-left; n != 0 {
+		t.Errorf("while it ends %d descriptors are kept", n)
+	}
+	b.view(o, alice).out.ends()
 }
 
 // What a store holds that nobody knows, or in parts, is given back.
