@@ -30,7 +30,9 @@ const (
 func exitCodes() *cobra.Command {
 	return &cobra.Command{
 		Use:   "exit-codes",
-		Short: "What the exit code says",
+		Short: "Say what the exit code says",
+		Args:  between(0, 0, "no arguments"),
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		Long: `Every command but exec and shell:
 
     0  done

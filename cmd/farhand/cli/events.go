@@ -68,6 +68,7 @@ func (a *app) runEvents(ctx context.Context, c *client.Client, query client.Even
 	for e, err := range c.Events(ctx, query) {
 		switch {
 		case err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()):
+			a.belowInterrupt(ctx)
 			return nil
 		case err != nil:
 			return err

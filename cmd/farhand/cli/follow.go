@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -82,10 +83,18 @@ func (a *app) follow(ctx context.Context, st *client.Stream, w watching) error {
 	if !errors.Is(err, errEnough) && (w.task || ctx.Err() == nil || !errors.Is(err, ctx.Err())) {
 		return err
 	}
+	a.belowInterrupt(ctx)
 	if closed != nil {
 		a.note("The machine could not be told that this is over (%s); it finds out by itself.", clean(closed.Error()))
 	}
 	return nil
+}
+
+// belowInterrupt leaves the line on which the terminal has shown Ctrl-C.
+func (a *app) belowInterrupt(ctx context.Context) {
+	if a.style.errT && errors.Is(ctx.Err(), context.Canceled) {
+		a.note("")
+	}
 }
 
 func (a *app) pump(ctx context.Context, st *client.Stream, w watching) error {
@@ -275,6 +284,12 @@ func (l *live) over(text string) string {
 	if l.drawn > 0 {
 		up = "\x1b[" + strconv.Itoa(l.drawn) + "A"
 	}
-	l.drawn = count([]rune(text), func(r rune) bool { return r == '\n' })
+	l.drawn = 0
+	for line := range strings.Lines(text) { // a word that is wider than the terminal takes several
+		l.drawn++
+		if n := shown(strings.TrimRight(line, "\n")); l.a.style.width > 0 && n > l.a.style.width {
+			l.drawn += (n - 1) / l.a.style.width
+		}
+	}
 	return up + "\r\x1b[J" + text
 }

@@ -125,6 +125,7 @@ func (a *app) runForward(ctx context.Context, machine, bind string, tunnels []tu
 	}
 	select {
 	case <-ctx.Done():
+		a.belowInterrupt(ctx)
 		return nil
 	case err := <-failed:
 		return err

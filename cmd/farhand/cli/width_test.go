@@ -116,3 +116,17 @@ Flags:
 		t.Errorf("with all the room it is\n%s", got)
 	}
 }
+
+// What is drawn in place knows how many lines of the terminal it takes, or more and
+// more of it would stay above.
+func TestLiveCountsLines(t *testing.T) {
+	l := live{a: &app{style: style{width: 10}}}
+	for _, c := range []struct {
+		text  string
+		lines int
+	}{{"one\ntwo\n", 2}, {"1234567890\n", 1}, {"12345678901\n\n", 3}, {"\x1b[31mred\x1b[0m 7890\n", 1}, {"", 0}} {
+		if l.over(c.text); l.drawn != c.lines {
+			t.Errorf("%q takes %d lines, want %d", c.text, l.drawn, c.lines)
+		}
+	}
+}
