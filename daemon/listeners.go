@@ -16,9 +16,10 @@ import (
 // below /proc/net show it.
 const listening = "0A"
 
-// listeners are the users whose programs listen at a local address (proc_pid_net(5):
-// /proc/net/tcp and tcp6).
-func listeners(at *net.TCPAddr) ([]int, error) {
+// servers are the users whose programs listen at a local address, and the one who has
+// the other end of a connection from there (proc_pid_net(5): /proc/net/tcp and tcp6):
+// who took it may listen no longer, and until somebody has taken it nobody has it.
+func servers(at, from *net.TCPAddr) ([]int, error) {
 	var users []int
 	for _, table := range []string{"/proc/self/net/tcp", "/proc/self/net/tcp6"} {
 		f, err := os.Open(table)
@@ -28,7 +29,7 @@ func listeners(at *net.TCPAddr) ([]int, error) {
 		if err != nil {
 			return nil, err
 		}
-		more, err := parseListeners(f, at)
+		more, err := parseServers(f, at, from)
 		f.Close()
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", table, err)
@@ -38,29 +39,30 @@ func listeners(at *net.TCPAddr) ([]int, error) {
 	return users, nil
 }
 
-// parseListeners reads a table. A line has a number, the local address, the remote
+// parseServers reads a table. A line has a number, the local address, the remote
 // one, the state, queues, timers, retransmissions and the user.
-func parseListeners(r io.Reader, at *net.TCPAddr) ([]int, error) {
+func parseServers(r io.Reader, at, from *net.TCPAddr) ([]int, error) {
 	var users []int
 	lines := bufio.NewScanner(r)
 	for lines.Scan() {
 		f := strings.Fields(lines.Text())
-		if len(f) < 8 || f[3] != listening {
-			continue
+		if len(f) < 8 || !strings.Contains(f[1], ":") || !strings.Contains(f[2], ":") {
+			continue // the head
 		}
-		address, port, _ := strings.Cut(f[1], ":")
-		n, err := strconv.ParseUint(port, 16, 16)
-		if err != nil {
-			return nil, fmt.Errorf("%q is no port", port)
-		}
-		if int(n) != at.Port {
-			continue
-		}
-		ip, err := kernelAddress(address)
+		local, err := kernelAddress(f[1])
 		if err != nil {
 			return nil, err
 		}
-		if !ip.IsUnspecified() && !ip.Equal(at.IP) {
+		remote, err := kernelAddress(f[2])
+		if err != nil {
+			return nil, err
+		}
+		switch {
+		case local.Port != at.Port:
+			continue
+		case f[3] == listening && (local.IP.IsUnspecified() || local.IP.Equal(at.IP)):
+		case local.IP.Equal(at.IP) && remote.Port == from.Port && remote.IP.Equal(from.IP):
+		default:
 			continue
 		}
 		uid, err := strconv.Atoi(f[7])
@@ -73,14 +75,20 @@ func parseListeners(r io.Reader, at *net.TCPAddr) ([]int, error) {
 }
 
 // kernelAddress is an address in words of four bytes each, in the machine's order,
-// as the kernel prints them. All machines that this runs on are little-endian.
-func kernelAddress(text string) (net.IP, error) {
-	b, err := hex.DecodeString(text)
+// and a port, as the kernel prints them. All machines that this runs on are
+// little-endian.
+func kernelAddress(text string) (*net.TCPAddr, error) {
+	address, port, _ := strings.Cut(text, ":")
+	b, err := hex.DecodeString(address)
 	if err != nil || len(b) != net.IPv4len && len(b) != net.IPv6len {
 		return nil, fmt.Errorf("%q is no address", text)
+	}
+	n, err := strconv.ParseUint(port, 16, 16)
+	if err != nil {
+		return nil, fmt.Errorf("%q is no port", port)
 	}
 	for i := 0; i < len(b); i += 4 {
 		slices.Reverse(b[i : i+4])
 	}
-	return b, nil
+	return &net.TCPAddr{IP: b, Port: int(n)}, nil
 }

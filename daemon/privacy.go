@@ -219,6 +219,7 @@ func (d *services) privacyStatus() *PrivacyStatus {
 // the commands' own: whoever runs commands could listen in the server's place.
 func (d *services) vetModel(conn net.Conn) error {
 	to, ok := conn.RemoteAddr().(*net.TCPAddr)
+	from, _ := conn.LocalAddr().(*net.TCPAddr) // of the same kind
 	if !ok || !to.IP.IsLoopback() {
 		return errors.New("the model's server is not on this machine's loopback")
 	}
@@ -231,7 +232,7 @@ func (d *services) vetModel(conn net.Conn) error {
 	if err != nil {
 		return fmt.Errorf("who runs commands isn't known: %w", err)
 	}
-	owners, err := listeners(to)
+	owners, err := servers(to, from)
 	switch {
 	case err != nil:
 		return fmt.Errorf("whose the model's server is can't be found out: %w", err)

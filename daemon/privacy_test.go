@@ -14,7 +14,7 @@ import (
 	"farhand/wire"
 )
 
-func TestListeners(t *testing.T) {
+func TestServers(t *testing.T) {
 	// What a kernel shows: 127.0.0.1:11434 of user 996, the same port of all
 	// addresses of user 901, a connection to it, another port, and IPv6.
 	const v4 = `  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
@@ -30,15 +30,23 @@ func TestListeners(t *testing.T) {
 `
 	for _, c := range []struct {
 		table, ip string
+		from      int
 		want      []int
-	}{{v4, "127.0.0.1", []int{996, 901}}, {v6, "::1", []int{996, 902}}, {v4, "::1", []int{901}}} {
-		got, err := parseListeners(strings.NewReader(c.table), &net.TCPAddr{IP: net.ParseIP(c.ip), Port: 11434})
+	}{
+		{v4, "127.0.0.1", 40001, []int{996, 901}}, {v6, "::1", 40001, []int{996, 902}}, {v4, "::1", 40000, []int{901}},
+		{v4, "127.0.0.1", 40000, []int{996, 901, 7}}, // who took the connection may be another
+	} {
+		ip := net.ParseIP(c.ip)
+		got, err := parseServers(strings.NewReader(c.table), &net.TCPAddr{IP: ip, Port: 11434}, &net.TCPAddr{IP: ip, Port: c.from})
 		if err != nil || !slices.Equal(got, c.want) {
 			t.Errorf("at %s listen %v (%v), want %v", c.ip, got, err, c.want)
 		}
 	}
-	for _, broken := range []string{"0: zz:2CAA 0 0A 0 0 0 1", "0: 0100007F:xx 0 0A 0 0 0 1", "0: 0100007F:2CAA 0 0A 0 0 0 x"} {
-		if got, err := parseListeners(strings.NewReader(broken), &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 11434}); err == nil {
+	at, nobody := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 11434}, "00000000:0000"
+	for _, broken := range []string{
+		"0: zz:2CAA " + nobody + " 0A 0 0 0 1", "0: 0100007F:xx " + nobody + " 0A 0 0 0 1", "0: 0100007F:2CAA " + nobody + " 0A 0 0 0 x", "0: 0100007F:2CAA 00:00 0A 0 0 0 1",
+	} {
+		if got, err := parseServers(strings.NewReader(broken), at, at); err == nil {
 			t.Errorf("%q gives %v", broken, got)
 		}
 	}
@@ -47,8 +55,24 @@ func TestListeners(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	if got, err := listeners(l.Addr().(*net.TCPAddr)); err != nil || !slices.Equal(got, []int{os.Getuid()}) {
-		t.Errorf("our own listener is of %v, %v", got, err)
+	conn, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	taken, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	to, from := conn.RemoteAddr().(*net.TCPAddr), conn.LocalAddr().(*net.TCPAddr)
+	own := os.Getuid()
+	if got, err := servers(to, from); err != nil || !slices.Equal(got, []int{own, own}) {
+		t.Errorf("our own listener, and a connection to it, are of %v, %v", got, err)
+	}
+	l.Close()
+	if got, err := servers(to, from); err != nil || !slices.Equal(got, []int{own}) {
+		t.Errorf("without the listener the connection is of %v, %v", got, err)
 	}
 }
 
