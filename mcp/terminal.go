@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"farhand/client"
 	"farhand/wire"
 )
@@ -53,6 +55,11 @@ const (
 	// wants to see would otherwise come all the way here for nothing. The machine
 	// keeps the last of it.
 	untended = time.Minute
+	// followRate is how many bytes a second of a terminal are taken on average, and
+	// followBurst how many at once: what writes faster than anybody reads is made to
+	// wait, as by any terminal, rather than have the relay carry all of it.
+	followRate  = 1 << 20
+	followBurst = 2 << 20
 	// resting is how many times as long as looking at the output took it isn't looked
 	// at again, and longestRest the most: what writes all the time must not have a
 	// processor to itself.
@@ -137,6 +144,7 @@ func (s *Server) leaveUntended(now time.Time) {
 func (s *Server) follow(ctx context.Context, sc *screen) {
 	defer close(sc.done)
 	defer sc.term.Detach()
+	pace := rate.NewLimiter(followRate, followBurst)
 	for {
 		o, err := sc.term.Next(ctx)
 		s.mu.Lock()
@@ -165,6 +173,7 @@ func (s *Server) follow(ctx context.Context, sc *screen) {
 		if err != nil || o.End != nil {
 			return
 		}
+		_ = pace.WaitN(ctx, min(len(o.Data), followBurst)) // fails with ctx, as Next does
 	}
 }
 
