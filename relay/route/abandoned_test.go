@@ -112,6 +112,46 @@ func TestCancelIsNotLimited(t *testing.T) {
 	}
 }
 
+// Credit is bounded, too, each looking machines up; but not by what else is asked.
+func TestCreditIsLimited(t *testing.T) {
+	b := start(t)
+	b.limits = limit.New(limit.Rates{Requests: 0.5}) // five at once
+	b.restart()
+	r := b.robot(wire.Streams, wire.HardwareGPIO)
+	got := make(chan wire.Envelope, 256)
+	r.onData = func(p *peer, env wire.Envelope) {
+		got <- env
+		echo(p, env)
+	}
+	r.connect()
+	id := b.openSession(opTok, map[string]any{"machine": machID})
+	op := b.operator(opTok)
+	for i := range 20 {
+		op.request(id, fmt.Sprint(i), wire.THardwareOp, wire.Empty{})
+		env, _, err := op.next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if env.Type == wire.TError {
+			break
+		}
+		recv(t, got)
+	}
+	for i := range 100 {
+		op.request(id, fmt.Sprint("c", i), wire.TStreamCredit, wire.StreamCredit{Stream: "s", Bytes: 1})
+	}
+	for range 5 {
+		if env := recv(t, got); env.Type != wire.TStreamCredit {
+			t.Fatalf("the device gets %+v", env)
+		}
+	}
+	op.send(wire.Message{Type: wire.TPing, ID: "p"})
+	op.want(wire.TPong)
+	if n := len(got); n > 50 {
+		t.Errorf("%d more came", n)
+	}
+}
+
 // What a lane hands over it doesn't count any more, what is attached included: else
 // it would be full for ever one day.
 func TestHandedOverIsForgotten(t *testing.T) {

@@ -184,11 +184,20 @@ func (op *operator) dispatch(frame *frameBuf) bool {
 	if env.Type == wire.TCancel { // never refused: it saves more than it costs
 		return op.cancel(env, frame)
 	}
-	if env.Type != wire.TStreamCredit && env.Type != wire.TPing && !op.guest { // a guest was counted where it came from
-		if refused := op.srv.limits.Request(op.who.Holder); refused != nil {
-			if !op.expect(env) {
-				return false
-			}
+	if !op.guest { // a guest was counted where it came from
+		who := op.who.Holder
+		if env.Type == wire.TStreamCredit || env.Type == wire.TPing {
+			who += "/streams" // a rate of their own: what is asked for doesn't stop what goes on
+		}
+		refused := op.srv.limits.Request(who)
+		switch {
+		case refused == nil:
+		case env.Type == wire.TStreamCredit: // which nobody answers
+			op.srv.buffers.release(frame)
+			return true
+		case !op.expect(env):
+			return false
+		default:
 			op.settle(env, nil, result{err: refused})
 			op.srv.buffers.release(frame)
 			return true
