@@ -96,7 +96,7 @@ func (a *app) printScan(s wire.I2CScanned) error {
 	}
 	for _, f := range s.Addresses {
 		if f.Status == wire.I2CKernel {
-			b.WriteString(fold(fmt.Sprintf("%s is used by the kernel: %s", f.Address, clean(first(f.Driver, "a driver"))), a.style.width) + "\n")
+			b.WriteString(fold(fmt.Sprintf("%s is used by the kernel: %s", f.Address, clean(first(f.Driver, "a driver"))), a.style.fold) + "\n")
 		}
 	}
 	a.printf("%s", b.String())

@@ -34,8 +34,9 @@ func (p painter) bold(s string) string  { return p.paint("1", s) }
 type style struct {
 	out, err     painter
 	outTTY, errT bool
-	width        int // columns that standard output keeps to; 0: as many as it needs
-	errWidth     int // and standard error
+	width        int // columns that tables keep to, and what is drawn; 0: as many as they need
+	fold         int // columns at which sentences on standard output are folded; 0: they aren't
+	errWidth     int // columns that standard error keeps to; 0: as many as it needs
 }
 
 func styleFor(env Env) style {
@@ -43,7 +44,14 @@ func styleFor(env Env) style {
 	if env.Getenv("NO_COLOR") == "" && env.Getenv("TERM") != "dumb" {
 		s.out, s.err = painter(s.outTTY), painter(s.errT)
 	}
-	s.width, s.errWidth = columns(env, env.Stdout, s.outTTY), columns(env, env.Stderr, s.errT)
+	s.width = columns(env, env.Stdout, s.outTTY)
+	// Whoever sets $COLUMNS for a program that reads along means tables.
+	if s.outTTY {
+		s.fold = s.width
+	}
+	if s.errT {
+		s.errWidth = columns(env, env.Stderr, true)
+	}
 	return s
 }
 
@@ -100,7 +108,7 @@ func (a *app) printf(format string, args ...any) {
 // tell writes a line of words to standard output, folded where the terminal is too
 // narrow for it.
 func (a *app) tell(format string, args ...any) {
-	a.printf("%s\n", fold(fmt.Sprintf(format, args...), a.style.width))
+	a.printf("%s\n", fold(fmt.Sprintf(format, args...), a.style.fold))
 }
 
 // note writes to standard error what is not an answer; not with --json, whose

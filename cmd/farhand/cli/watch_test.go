@@ -6,12 +6,16 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+	"unicode/utf8"
+
+	"github.com/creack/pty"
 
 	"farhand/client/clienttest"
 	"farhand/cmd/farhand/cli"
@@ -294,4 +298,29 @@ func TestWatchOverALostLink(t *testing.T) {
 	out.wait(t, "after it\n")
 	cancel()
 	exit(t, code, 0)
+}
+
+// What comes line by line keeps to a narrow terminal, too.
+func TestLinesOnANarrowTerminal(t *testing.T) {
+	leak.Check(t)
+	r := clienttest.New(t)
+	newBench(r)
+	steers := regexp.MustCompile(`\x1b\[[0-9;]*[A-Za-z]`)
+	for _, c := range []struct{ args, seen string }{
+		{"gpio watch pi GPIO17 --log --count 3", "edges were"},
+		{"usb watch pi --count 2", "6b 65"},
+		{"print watch pi --log --count 3", "PrintDone"},
+	} {
+		s := newTerminal(t)
+		if err := pty.Setsize(s.tty, &pty.Winsize{Rows: 24, Cols: 40}); err != nil {
+			t.Fatal(err)
+		}
+		exit(t, s.run(t.Context(), r, strings.Fields(c.args)...), 0)
+		s.wait(c.seen)
+		for line := range strings.SplitSeq(steers.ReplaceAllString(s.text(), ""), "\n") {
+			if n := utf8.RuneCountInString(strings.Trim(line, "\r")); n > 40 {
+				t.Errorf("%s: %d columns: %q", c.args, n, line)
+			}
+		}
+	}
 }
