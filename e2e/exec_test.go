@@ -208,3 +208,44 @@ func gone(t *testing.T, pid string) {
 		return errors.New(string(stat))
 	})
 }
+
+// Commands whose caller was killed end with it: nobody gets their output, and the
+// machine takes so many at a time.
+func TestExecCallerKilled(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.tables = strings.Replace(b.tables, "[limits]\n", "[limits]\ncommand_timeout_seconds = 600\n", 1)
+	b.claim("files,shell")
+	var callers []*process
+	pid := func(i int) string { return filepath.Join(b.root(), fmt.Sprint("pid", i)) }
+	for i := range 4 {
+		callers = append(callers, b.owner.start("exec", "--json", "--timeout", "600", "bench", "--", "sh", "-c", fmt.Sprintf("echo $$ >pid%d; exec sleep 600", i)))
+	}
+	var pids []string
+	for i := range callers {
+		eventually(t, "the command runs", func() error {
+			content, err := os.ReadFile(pid(i))
+			if err == nil && !strings.HasSuffix(string(content), "\n") {
+				err = fmt.Errorf("%q", content)
+			}
+			if err == nil {
+				pids = append(pids, strings.TrimSpace(string(content)))
+			}
+			return err
+		})
+	}
+	for _, c := range callers {
+		c.kill()
+	}
+	for _, pid := range pids {
+		eventually(t, "the command has ended", func() error {
+			if _, err := os.Stat("/proc/" + pid); err == nil {
+				return fmt.Errorf("process %s is there", pid)
+			}
+			return nil
+		})
+	}
+	if out := b.owner.must("exec", "--json", "bench", "--", "echo", "hello"); !strings.Contains(out, "hello") {
+		t.Errorf("%q", out)
+	}
+}
