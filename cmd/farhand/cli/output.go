@@ -11,6 +11,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/mattn/go-runewidth"
 	"golang.org/x/term"
 )
 
@@ -163,12 +164,19 @@ func shown(s string) int {
 	n := 0
 	for {
 		before, painted, found := strings.Cut(s, "\x1b[")
-		n += utf8.RuneCountInString(before)
+		n += measure(before)
 		if !found {
 			return n
 		}
 		_, s, _ = strings.Cut(painted, "m")
 	}
+}
+
+// measure is how many columns plain text takes on a terminal: two for each Chinese
+// character and emoji, none for a mark on the letter before.
+func measure(s string) int {
+	c := runewidth.Condition{StrictEmojiNeutral: true} // whatever the locale is: the same text
+	return c.StringWidth(s)
 }
 
 // clean makes text from outside safe to show on a terminal: control and format
@@ -228,13 +236,13 @@ func (t *table) text(p painter, width int) string {
 			if i == len(widths) {
 				widths, least = append(widths, 0), append(least, 0)
 			}
-			widths[i] = max(widths[i], utf8.RuneCountInString(row[i].text))
+			widths[i] = max(widths[i], measure(row[i].text))
 			words := strings.Fields(row[i].text)
 			if n == 0 && len(t.head) > 0 || i == 0 && len(t.head) == 0 {
 				words = []string{row[i].text} // a heading stays on its line
 			}
 			for _, word := range words {
-				least[i] = max(least[i], utf8.RuneCountInString(word))
+				least[i] = max(least[i], measure(word))
 			}
 		}
 	}
@@ -275,7 +283,7 @@ func list(rows [][]cell, width int) string {
 func pairs(rows [][]cell, width int) string {
 	names := 0
 	for _, row := range rows {
-		if n := utf8.RuneCountInString(row[0].text); n <= width/2 {
+		if n := measure(row[0].text); n <= width/2 {
 			names = max(names, n)
 		}
 	}
@@ -283,9 +291,9 @@ func pairs(rows [][]cell, width int) string {
 	for _, row := range rows {
 		longest := 0
 		for _, word := range strings.Fields(row[1].text) {
-			longest = max(longest, utf8.RuneCountInString(word))
+			longest = max(longest, measure(word))
 		}
-		if room := width - names - 2; utf8.RuneCountInString(row[0].text) <= names && longest <= room {
+		if room := width - names - 2; measure(row[0].text) <= names && longest <= room {
 			writeRow(&b, row, []int{names, room})
 			continue
 		}
@@ -334,7 +342,7 @@ func writeRow(b *strings.Builder, row []cell, widths []int) {
 				b.WriteString(strings.Repeat(" ", gap))
 				gap = 0
 			}
-			gap += widths[i] - utf8.RuneCountInString(text) + 2
+			gap += widths[i] - measure(text) + 2
 			if c.paint != nil {
 				text = c.paint(text)
 			}
@@ -344,16 +352,16 @@ func writeRow(b *strings.Builder, row []cell, widths []int) {
 	}
 }
 
-// wrap breaks text between words into lines of at most width characters; a
+// wrap breaks text between words into lines of at most width columns; a
 // longer word stays whole.
 func wrap(text string, width int) []string {
-	if utf8.RuneCountInString(text) <= width {
+	if measure(text) <= width {
 		return []string{text}
 	}
 	var lines []string
 	line := ""
 	for _, word := range strings.Fields(text) {
-		if line != "" && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > width {
+		if line != "" && measure(line)+1+measure(word) > width {
 			lines, line = append(lines, line), ""
 		}
 		if line != "" {

@@ -130,3 +130,19 @@ func TestLiveCountsLines(t *testing.T) {
 		}
 	}
 }
+
+// A terminal gives Chinese characters and emoji two columns.
+func TestWideCharacters(t *testing.T) {
+	var list table
+	list.head = []string{"NAME", "STATE"}
+	list.add(plain("温室"), plain("online"))
+	list.add(plain("🪴 desk"), plain("offline"))
+	list.add(plain("Küche"), plain("online"))
+	want := "NAME     STATE\n温室     online\n🪴 desk  offline\nKüche    online\n"
+	if got := list.text(false, 80); got != want {
+		t.Errorf("%s, want\n%s", got, want)
+	}
+	if got, want := fold("温室 温室 温室", 9), "温室 温室\n  温室"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
