@@ -13,7 +13,7 @@ LARGE    := audit client client/... files link relay relay/... shim stream wire
 SMALL    := $(foreach p,farhand/... github.com/godbus/... github.com/pelletier/... github.com/spf13/...,-gcflags='$(p)=-l') $(foreach p,$(LARGE),-gcflags='farhand/$(p)=')
 PROGRAMS := farhandd farhand farhand-relay
 # The lines that go test prints for packages without tests are noise.
-TESTFLAGS ?= -race -timeout 10m
+TESTFLAGS ?= -race -timeout 20m
 
 .PHONY: build build-arm64 build-amd64 run test lab lab-soak image image-repro boot-test test-compile chaos mcp-test ollama ollama-test ollama-record bench lint fuzz clean
 
