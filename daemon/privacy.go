@@ -81,9 +81,9 @@ func (d *services) keptFromCommands(ctx context.Context) (mended bool, err error
 	if d.helper == nil {
 		return false, wire.Errorf(wire.PrivacyModeBlocked, closed+"they would run as the user that reads it").With("reason", "commands_run_as_daemon")
 	}
-	ctx, cancel := context.WithTimeout(ctx, helperPatience)
+	asking, cancel := context.WithTimeout(ctx, helperPatience)
 	defer cancel()
-	info, err := d.helper.Info(ctx)
+	info, err := d.helper.Info(asking)
 	switch {
 	case err != nil:
 		return false, err
@@ -92,7 +92,7 @@ func (d *services) keptFromCommands(ctx context.Context) (mended bool, err error
 	case !info.Confined:
 		return false, wire.Errorf(wire.PrivacyModeBlocked, closed+"they may become root").With("reason", "commands_may_become_root")
 	}
-	mended, err = d.private.Sealed(ctx, true)
+	mended, err = d.private.Sealed(ctx, true) // which knows for how long it looks, and what it means to have seen too little
 	if open, ok := errors.AsType[*files.NotSealed](err); ok {
 		err = wire.Errorf(wire.PrivacyModeBlocked, closed+"it is not sealed").With("reason", "not_sealed").With("path", open.Told).
 			With("hint", "its owner sees with farhandd doctor what to do")
