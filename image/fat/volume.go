@@ -91,6 +91,19 @@ func parse(b []byte, size int64) (*Volume, error) {
 	return v, nil
 }
 
+// Label is the name of the file system whose boot sector b begins with, in size
+// bytes, of which the rest isn't needed.
+func Label(b []byte, size int64) (string, error) {
+	if len(b) < sector {
+		return "", fmt.Errorf("%w: %d bytes", ErrFormat, len(b))
+	}
+	v, err := parse(b, size)
+	if err != nil {
+		return "", err
+	}
+	return v.label, nil
+}
+
 // Label is the volume's name as the boot sector says it.
 func (v *Volume) Label() string { return v.label }
 

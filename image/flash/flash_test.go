@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -309,16 +310,85 @@ func TestForgetfulCard(t *testing.T) {
 	bare(t, target)
 }
 
-// An image without our first partition takes no settings.
+// An image without our first partition takes no settings, and what was on the card
+// stays there.
 func TestForeignImage(t *testing.T) {
+	i := build(t)
 	dir := t.TempDir()
-	source, target := filepath.Join(dir, "x.img"), filepath.Join(dir, "card")
-	must(t, os.WriteFile(source, make([]byte, mib+5), 0o600))
-	if _, err := write(t.Context(), t, source, "", target, settings(), nil); err == nil || !strings.Contains(err.Error(), "settings") {
-		t.Errorf("it says %v", err)
+	renamed := bytes.Replace(i.bytes, []byte(layout.AutobootLabel), []byte("BOOTFS "), 1)
+	for name, c := range map[string]struct {
+		content []byte
+		want    string
+	}{
+		"nothing in it":        {make([]byte, mib+5), "no image of farhand's"},
+		"short":                {[]byte("# A text\n"), "no image of farhand's"},
+		"another first volume": {renamed, "BOOTFS"},
+		"no file system":       {slices.Concat(i.bytes[:64<<10], make([]byte, len(i.bytes)-64<<10)), "no image of farhand's"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			source, target := filepath.Join(dir, "x.img"), filepath.Join(t.TempDir(), "card")
+			must(t, os.WriteFile(source, c.content, 0o600))
+			must(t, os.WriteFile(target, []byte("another system"), 0o600))
+			if _, err := write(t.Context(), t, source, "", target, settings(), nil); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("it says %v, want %q", err, c.want)
+			}
+			if b, err := os.ReadFile(target); err != nil || string(b) != "another system" {
+				t.Errorf("what was on the card is gone: %d bytes, %v", len(b), err)
+			}
+			r, err := write(t.Context(), t, source, "", target, nil, nil)
+			if err != nil || r.Size != int64(len(c.content)) {
+				t.Errorf("without settings: %+v, %v", r, err)
+			}
+		})
 	}
-	r, err := write(t.Context(), t, source, "", target, nil, nil)
-	if err != nil || r.Size != mib+5 {
-		t.Errorf("%+v, %v", r, err)
+}
+
+// Half of a download has no end that says so, if it is plain or was packed
+// afterwards and no block map lies beside it: the partitions tell.
+func TestCutOff(t *testing.T) {
+	i := build(t)
+	zip := func(b []byte) []byte {
+		var out bytes.Buffer
+		z := gzip.NewWriter(&out)
+		z.Write(b)
+		must(t, z.Close())
+		return out.Bytes()
+	}
+	tab, err := table.Read(bytes.NewReader(i.bytes))
+	must(t, err)
+	first, last := tab.Partitions[0].Start*table.Sector, i.content[len(i.content)-1].Start
+	for name, content := range map[string][]byte{
+		"plain": i.bytes[:len(i.bytes)-1], "before the last content": i.bytes[:last], "within the first partition": i.bytes[:first+mib],
+		"before the first partition": i.bytes[:first], "packed": zip(i.bytes[:len(i.bytes)-1]), "packed, before the first partition": zip(i.bytes[:first]),
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			source, target := filepath.Join(dir, "image"), filepath.Join(dir, "card")
+			must(t, os.WriteFile(source, content, 0o600))
+			if _, err := write(t.Context(), t, source, "", target, settings(), nil); !errors.Is(err, ErrCorrupt) {
+				t.Fatalf("it says %v", err)
+			}
+			if info, err := os.Stat(target); err == nil && info.Size() > 0 {
+				bare(t, target)
+			}
+		})
+	}
+}
+
+// What an image is read from is known by every name that it has.
+func TestReads(t *testing.T) {
+	i := build(t)
+	dir := t.TempDir()
+	linked, pointed, other := filepath.Join(dir, "linked"), filepath.Join(dir, "pointed"), filepath.Join(dir, "other")
+	must(t, os.Link(i.packed, linked))
+	must(t, os.Symlink(i.plain+".bmap", pointed))
+	must(t, os.WriteFile(other, i.bytes, 0o600))
+	s, err := OpenSource(i.packed, "")
+	must(t, err)
+	defer s.Close()
+	for path, want := range map[string]bool{i.packed: true, linked: true, i.plain + ".bmap": true, pointed: true, other: false, i.plain: false, filepath.Join(dir, "none"): false} {
+		if got := s.Reads(path); got != want {
+			t.Errorf("%s: %v", path, got)
+		}
 	}
 }

@@ -9,11 +9,15 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/therootcompany/xz"
 
 	"farhand/image/bmap"
+	"farhand/image/fat"
+	"farhand/image/initramfs/table"
+	"farhand/image/layout"
 )
 
 // Source is an image, unpacked as it is read.
@@ -24,7 +28,11 @@ type Source struct {
 	// Size is that of the unpacked image; 0 if it isn't known before the end.
 	Size int64
 
-	f *os.File
+	f     *os.File
+	files []os.FileInfo // what it is read from: the image and its map
+
+	looked bool
+	lacks  error // why it takes no settings
 }
 
 // maxDict is the longest dictionary of an xz stream that is unpacked: so much
@@ -52,6 +60,11 @@ func OpenSource(name, mapName string) (*Source, error) {
 }
 
 func (s *Source) open() error {
+	info, err := s.f.Stat()
+	if err != nil {
+		return err
+	}
+	s.files = append(s.files, info)
 	r := bufio.NewReaderSize(s.f, 1<<20)
 	head, err := r.Peek(6)
 	if err != nil {
@@ -65,11 +78,7 @@ func (s *Source) open() error {
 	case bytes.HasPrefix(head, []byte{0x28, 0xb5, 0x2f, 0xfd}), bytes.HasPrefix(head, []byte("PK")):
 		return errors.New("packed by zstd or zip; this reads xz, gzip and plain images: unpack it first")
 	default:
-		s.Reader = r
-		var info os.FileInfo
-		if info, err = s.f.Stat(); err == nil {
-			s.Size = info.Size()
-		}
+		s.Reader, s.Size = r, info.Size()
 	}
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrCorrupt, err)
@@ -84,7 +93,7 @@ func (s *Source) findMap(name, mapName string) error {
 			strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(name, ".xz"), ".gz"), ".img") + ".bmap"}
 	}
 	for _, n := range names {
-		b, err := readMap(n)
+		b, info, err := readMap(n)
 		if errors.Is(err, fs.ErrNotExist) && mapName == "" {
 			continue
 		} else if err != nil {
@@ -97,19 +106,123 @@ func (s *Source) findMap(name, mapName string) error {
 		if s.Size != 0 && s.Size != m.ImageSize {
 			return fmt.Errorf("%s is for an image of %d bytes; this one has %d", n, m.ImageSize, s.Size)
 		}
-		s.Map, s.Size = &m, m.ImageSize
+		s.Map, s.Size, s.files = &m, m.ImageSize, append(s.files, info)
 		return nil
 	}
 	return nil
 }
 
-func readMap(name string) ([]byte, error) {
+func readMap(name string) ([]byte, os.FileInfo, error) {
 	f, err := os.Open(name)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, bmap.MaxFile+1))
+	info, err := f.Stat()
+	if err != nil {
+		return nil, nil, err
+	}
+	b, err := io.ReadAll(io.LimitReader(f, bmap.MaxFile+1))
+	return b, info, err
+}
+
+// Reads says whether the image or its map is read from a file, which then can't be
+// what is written.
+func (s *Source) Reads(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && slices.ContainsFunc(s.files, func(f os.FileInfo) bool { return os.SameFile(f, info) })
+}
+
+const (
+	// tableEnd is where a partition table of either kind ends at the latest.
+	tableEnd = 64 << 10
+	// farthestFirst is more than what lies before an image's first partition.
+	farthestFirst = 16 << 20
+)
+
+// TakesSettings looks at the beginning of an image, before anything is overwritten
+// for it: without our first partition there is no place for a card's settings, and
+// an image that ends before its partitions do was cut off.
+func (s *Source) TakesSettings() error {
+	if !s.looked {
+		s.looked = true
+		s.lacks = s.look()
+	}
+	return s.lacks
+}
+
+func (s *Source) look() error {
+	var head []byte
+	rest := s.Reader
+	more := func(to int64) error {
+		b, err := io.ReadAll(io.LimitReader(rest, to-int64(len(head))))
+		head = append(head, b...)
+		s.Reader = io.MultiReader(bytes.NewReader(head), rest)
+		if err != nil {
+			return fmt.Errorf("%w (%w)", ErrCorrupt, err)
+		}
+		return nil
+	}
+	if err := more(tableEnd); err != nil {
+		return err
+	}
+	// A chain of logical partitions goes on far behind; the first one is known by then.
+	t, err := table.Read(bytes.NewReader(head))
+	p, err := firstPartition(t, err)
+	if err != nil {
+		return err
+	}
+	if s.Size != 0 {
+		if err := holds(t, s.Size); err != nil {
+			return err
+		}
+	}
+	at := p.Start * table.Sector
+	if at > farthestFirst {
+		return fmt.Errorf("%w: its first partition begins at byte %d", errForeign, at)
+	}
+	if err := more(at + table.Sector); err != nil {
+		return err
+	}
+	if int64(len(head)) < at+table.Sector {
+		return fmt.Errorf("%w (it ends after %d bytes)", ErrCorrupt, len(head))
+	}
+	label, err := fat.Label(head[at:], p.Size*table.Sector)
+	return rightLabel(label, err)
+}
+
+var errForeign = errors.New("this is no image of farhand's: it has no place for a card's settings")
+
+// firstPartition is where a card's settings lie, of a table as table.Read gave it.
+func firstPartition(t table.Table, err error) (table.Partition, error) {
+	if len(t.Partitions) == 0 || t.Partitions[0].Number != layout.Autoboot {
+		if err == nil {
+			err = table.ErrNone
+		}
+		return table.Partition{}, fmt.Errorf("%w (%w)", errForeign, err)
+	}
+	return t.Partitions[0], nil
+}
+
+func rightLabel(label string, err error) error {
+	if err == nil && label != layout.AutobootLabel {
+		err = fmt.Errorf("its first partition is called %q", label)
+	}
+	if err != nil {
+		return fmt.Errorf("%w (%w)", errForeign, err)
+	}
+	return nil
+}
+
+// holds says whether an image of size bytes holds its partitions. A plain image
+// without a block map has nothing else that tells half of a download from all of it.
+func holds(t table.Table, size int64) error {
+	for _, p := range t.Partitions {
+		if end := (p.Start + p.Size) * table.Sector; end > size {
+			return fmt.Errorf("%w (it has %d bytes, its partitions reach to byte %d)", ErrCorrupt, size, end)
+		}
+	}
+	return nil
 }
 
 // Close closes the image's file.

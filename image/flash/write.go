@@ -14,7 +14,6 @@ import (
 	"farhand/image/bmap"
 	"farhand/image/fat"
 	"farhand/image/initramfs/table"
-	"farhand/image/layout"
 )
 
 const (
@@ -51,6 +50,11 @@ func Write(ctx context.Context, t *os.File, c Card) (Result, error) {
 		c.Progress = func(Phase, int64, int64) {}
 	}
 	w := writer{ctx: ctx, t: t, tell: c.Progress, head: make([]byte, headSize)}
+	if len(c.Files) > 0 {
+		if err := c.Image.TakesSettings(); err != nil {
+			return Result{}, err
+		}
+	}
 	if err := w.room(c.Image.Size); err != nil {
 		return Result{}, err
 	}
@@ -70,7 +74,7 @@ func Write(ctx context.Context, t *os.File, c Card) (Result, error) {
 		return Result{}, err
 	}
 	if len(c.Files) > 0 {
-		if err := w.customise(c.Files, c.When); err != nil {
+		if err := w.customise(c.Files, c.When, m.ImageSize); err != nil {
 			return Result{}, err
 		}
 	}
@@ -278,20 +282,24 @@ func (w *writer) verify(m bmap.Map) error {
 	return nil
 }
 
-// customise puts files onto the first partition and reads them back.
-func (w *writer) customise(files map[string][]byte, when time.Time) error {
+// customise puts files onto the first partition of an image of imageSize bytes and
+// reads them back.
+func (w *writer) customise(files map[string][]byte, when time.Time, imageSize int64) error {
 	t, err := table.Read(w)
-	if len(t.Partitions) == 0 || t.Partitions[0].Number != layout.Autoboot {
-		return fmt.Errorf("the image has no first partition, so no place for this card's settings: %w", err)
-	}
-	p := t.Partitions[0]
-	part, size := window{w, p.Start * table.Sector}, p.Size*table.Sector
-	v, err := fat.Open(part, size)
-	if err == nil && v.Label() != layout.AutobootLabel {
-		err = fmt.Errorf("it is called %q", v.Label())
+	p, err := firstPartition(t, err)
+	if err == nil {
+		err = holds(t, imageSize) // a packed one's size is known only now
 	}
 	if err != nil {
-		return fmt.Errorf("the image's first partition takes no settings: %w", err)
+		return err
+	}
+	part, size := window{w, p.Start * table.Sector}, p.Size*table.Sector
+	v, err := fat.Open(part, size)
+	if err != nil {
+		return rightLabel("", err)
+	}
+	if err := rightLabel(v.Label(), nil); err != nil {
+		return err
 	}
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		if err := v.WriteFile(name, files[name], when); err != nil {

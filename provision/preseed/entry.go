@@ -21,3 +21,10 @@ func NewCountry(s string) (string, error) {
 	code, _, err := country(s)
 	return code, err
 }
+
+// NewHostname is a host name as the machine will have it: in lower case, without
+// .local.
+func NewHostname(s string) (string, error) {
+	name, _, err := hostname(s)
+	return name, err
+}

@@ -37,6 +37,9 @@ func parseFarhand(s *Settings, b []byte) []Item {
 	if len(f.ForwardAllow) > 0 && f.Capabilities != nil && !slices.Contains(f.Capabilities, string(wire.Forward)) {
 		r.add("forward.allow", Changed, "nothing is forwarded: capabilities have no forward")
 	}
+	if slices.Contains(f.Capabilities, string(wire.LLMManage)) && !slices.Contains(f.Capabilities, string(wire.LocalLLM)) {
+		r.add("capabilities", Changed, "models can't be managed: llm_manage needs local_llm, too")
+	}
 	f.closeIfMeant(&r, content, table)
 	return r.items
 }
@@ -252,7 +255,7 @@ func (f *Farhand) setCapabilities(v value) (note string, err error) {
 // capabilities are those that an owner decides on.
 func capabilities() []wire.Capability {
 	return []wire.Capability{
-		wire.DirectoryBrowse, wire.Files, wire.Shell, wire.LocalLLM,
+		wire.DirectoryBrowse, wire.Files, wire.Shell, wire.LocalLLM, wire.LLMManage,
 		wire.HardwareGPIO, wire.HardwareSerial, wire.HardwareUSB, wire.HardwareI2C, wire.HardwareSPI, wire.HardwarePrinter, wire.Observe, wire.Forward,
 	}
 }

@@ -186,6 +186,16 @@ func TestContradictions(t *testing.T) {
 	}
 }
 
+// To manage models is nothing that a machine offers by itself: it comes with the model.
+func TestManagedModels(t *testing.T) {
+	for list, want := range map[string]string{`["local_llm", "llm_manage"]`: Applied, `["llm_manage"]`: Changed} {
+		s, report := Parse(Files{Farhand: []byte("capabilities = " + list)})
+		if last := report[len(report)-1]; last.Outcome != want || !slices.Contains(s.Farhand.Capabilities, "llm_manage") {
+			t.Errorf("%s: %+v, %v", list, s.Farhand, report)
+		}
+	}
+}
+
 func TestFarhand(t *testing.T) {
 	s, report := Parse(Files{Farhand: []byte(`
 relay = "https://relay.example.org:8443/"

@@ -64,6 +64,12 @@ func (a *app) runFlash(ctx context.Context, image, path string, f flashFlags) er
 		return err
 	}
 	defer source.Close()
+	if source.Reads(path) {
+		return usage("%s is what is read: write to another file", path)
+	}
+	if err := source.TakesSettings(); err != nil {
+		return fmt.Errorf("%s: %w", image, err)
+	}
 	target, err := flash.InspectTarget(path)
 	if err != nil {
 		return err

@@ -93,7 +93,13 @@ func (f flashFlags) allowed() ([]wire.Capability, error) {
 // cardSettings are what the flags say, all but a claim key. They are checked by
 // the machine's own reader, so that what it would refuse is known now.
 func (a *app) cardSettings(ctx context.Context, f flashFlags) (preseed.Settings, error) {
-	s := preseed.Settings{Hostname: f.hostname, Timezone: f.timezone}
+	s := preseed.Settings{Timezone: f.timezone}
+	if f.hostname != "" {
+		var err error
+		if s.Hostname, err = preseed.NewHostname(f.hostname); err != nil {
+			return s, usage("--hostname: %v", err)
+		}
+	}
 	if f.country != "" {
 		var err error
 		if s.Country, err = preseed.NewCountry(f.country); err != nil {
@@ -153,10 +159,14 @@ func publicKeys(given []string) (keys []string, err error) {
 		if strings.Contains(k, "PRIVATE KEY") {
 			return nil, usage("--ssh-key: that is a private key; the public one is in the file beside it that ends in .pub")
 		}
+		before := len(keys)
 		for l := range strings.Lines(k) {
 			if l = strings.TrimSpace(l); l != "" && !strings.HasPrefix(l, "#") {
 				keys = append(keys, l)
 			}
+		}
+		if len(keys) == before { // else SSH would stay off, and nobody would know before the card is far away
+			return nil, usage("--ssh-key: there is no key in it")
 		}
 	}
 	return keys, nil

@@ -111,7 +111,7 @@ func TestFlash(t *testing.T) {
 	if err := os.WriteFile("wifi", []byte("a password\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	out := must("", "flash", image, "card.img", "--name", "greenhouse", "--hostname", "glass", "--user", "ann", "--ssh-key", publicKey,
+	out := must("", "flash", image, "card.img", "--name", "greenhouse", "--hostname", "Glass.local", "--user", "ann", "--ssh-key", publicKey,
 		"--wifi", "home", "--wifi-password-file", "wifi", "--country", "de", "--timezone", "Europe/Berlin",
 		"--capability", "files,hardware_gpio", "--shell", "--root", "/data/work", "--bus", "w1,spi0=off",
 		"--forward", "127.0.0.1:80", "--forward", "192.168.1.0/24:443")
@@ -198,7 +198,11 @@ func TestFlashRefused(t *testing.T) {
 		{image + " card --wifi home --country DE --wifi-password-file there --wifi-open", 2, "given together"},
 		{image + " card --wifi-hidden", 2, "--wifi SSID"},
 		{image + " card --country Germany", 2, "country"},
-		{image + " card --hostname -x-", 2, "hostname"},
+		{image + " card --hostname -x-", 2, "--hostname"},
+		{image + " " + image + " --yes", 2, "is what is read"},
+		{"there card", 1, "no image of farhand's"},
+		{image + " card --user ann --ssh-key empty", 2, "no key in it"},
+		{image + " card --capability llm_manage", 2, "needs local_llm"},
 		{image + " card --ssh-key there", 2, "--user"},
 		{image + " card --user ann --ssh-key none", 2, "neither a file nor a public key"},
 		{image + " card --user ann --ssh-key private", 2, "private key"},
@@ -220,6 +224,9 @@ func TestFlashRefused(t *testing.T) {
 		if _, err := os.Stat("card"); err == nil {
 			t.Fatalf("%s: it wrote", c.args)
 		}
+	}
+	if info, err := os.Stat(image); err != nil || info.Size() < 16<<20 {
+		t.Errorf("the image itself was overwritten: %v", err)
 	}
 	if b, err := os.ReadFile("there"); err != nil || string(b) != "something" {
 		t.Errorf("a file was overwritten without a word: %q, %v", b, err)
