@@ -39,7 +39,7 @@ func (o *options) installCommand() *cobra.Command {
 a user farhand in the groups of the devices, the rules that give devices those
 groups, the directory /srv/farhand to offer, and /etc/farhand/farhandd.toml with the
 keys given here as flags. Doing it again updates the program and the units and
-leaves the configuration as it is.
+leaves the configuration as it is, and the helper; --helper=false takes that off.
 
 With --helper commands run as a user operator, who is in no device's group and can
 read nothing of the daemon's; without it they run as farhand.`,
@@ -59,7 +59,15 @@ read nothing of the daemon's; without it they run as farhand.`,
 			if i.Binary, err = os.Executable(); err != nil {
 				return fmt.Errorf("find this program: %w", err)
 			}
-			if i.Config, i.Roots, err = o.firstConfig(cmd, i); err != nil {
+			there, err := install.Look(i)
+			if err != nil {
+				return err
+			}
+			if !cmd.Flags().Changed("helper") {
+				// An update that forgets the flag must not give commands the daemon's rights.
+				i.Helper = there.Helper
+			}
+			if i.Config, i.Roots, err = o.firstConfig(cmd, i, there.Config); err != nil {
 				return err
 			}
 			i.Version = systemdVersion(cmd.Context())
@@ -136,8 +144,10 @@ func (o *options) runTool(ctx context.Context, name string, args ...string) erro
 }
 
 // firstConfig is the configuration that a new machine gets: where a service has its
-// state and its files, and what flags say.
-func (o *options) firstConfig(cmd *cobra.Command, i install.Options) (text string, roots []string, err error) {
+// state and its files, and what flags say. The roots are those of the one that is
+// there, if there is one, since that stays and the unit has to let the daemon write
+// to what it names.
+func (o *options) firstConfig(cmd *cobra.Command, i install.Options, there string) (text string, roots []string, err error) {
 	in := o.input(cmd)
 	values := map[string]string{}
 	if i.User == "" {
@@ -151,6 +161,11 @@ func (o *options) firstConfig(cmd *cobra.Command, i install.Options) (text strin
 	}
 	text = "# The daemon's configuration: farhandd run --help lists the keys.\n\n" + text
 	c, err := checkText(in, text)
+	if err == nil && there != "" {
+		if c, err = checkText(in, there); err != nil {
+			err = fmt.Errorf("the configuration that is there: %w", err)
+		}
+	}
 	return text, c.Roots, err
 }
 

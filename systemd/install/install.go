@@ -37,7 +37,8 @@ type Options struct {
 	// User is the home directory of the one user whose service it is to be;
 	// empty: the machine's.
 	User string
-	// Config is the first configuration; Roots are those in it beside the default.
+	// Config is the first configuration; Roots are those of the one that counts,
+	// which is there already or this one, beside the default.
 	Config string
 	Roots  []string
 	// Version is the service manager's, such as 257.
@@ -52,6 +53,27 @@ type Options struct {
 	Out io.Writer // what was done, a line each
 }
 
+// Present is what an earlier installation has left for the next one to go by.
+type Present struct {
+	Config string // its configuration; empty if there is none
+	Helper bool   // commands run as another user
+}
+
+// Look says what is installed already.
+func Look(o Options) (Present, error) {
+	o.complete()
+	b, err := os.ReadFile(o.at(o.config()))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return Present{}, fmt.Errorf("look at the configuration: %w", err)
+	}
+	p := Present{Config: string(b)}
+	if o.User == "" {
+		_, err = os.Lstat(o.at(helperPath))
+		p.Helper = err == nil
+	}
+	return p, nil
+}
+
 // Paths on an ordinary machine, below the root.
 const (
 	configPath   = "etc/farhand/farhandd.toml"
@@ -59,6 +81,7 @@ const (
 	tmpfilesPath = "etc/tmpfiles.d/farhand.conf"
 	rulesPath    = "etc/udev/rules.d/60-farhand.rules"
 	unitDir      = "etc/systemd/system"
+	helperPath   = unitDir + "/farhandd.service.d/helper.conf"
 	// StateDir, WorkDir and CommandsHome are the places of a service of the machine.
 	StateDir     = "/var/lib/farhand"
 	WorkDir      = "/srv/farhand"

@@ -172,6 +172,25 @@ func TestAgain(t *testing.T) {
 	}
 }
 
+func TestLook(t *testing.T) {
+	m := newMachine(t)
+	o := m.options()
+	look := func(want Present) {
+		t.Helper()
+		if got, err := Look(o); err != nil || got != want {
+			t.Errorf("%+v, %v, want %+v", got, err, want)
+		}
+	}
+	look(Present{})
+	m.install(o)
+	look(Present{o.Config, true})
+	o.Helper = false
+	m.install(o)
+	look(Present{o.Config, false})
+	o.User = "/home/pi"
+	look(Present{})
+}
+
 // What is no longer wanted goes.
 func TestWithoutTheHelperAfterAll(t *testing.T) {
 	m := newMachine(t)
