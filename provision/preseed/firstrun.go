@@ -94,11 +94,13 @@ func (f *firstrun) read(lines []string) {
 	}
 }
 
-var heredocStart = lazyregexp.New(`<<\s*'?"?([A-Za-z_]{1,32})`)
+var heredocStart = lazyregexp.New(`^<<-?\s*'?"?([A-Za-z_]{1,32})`)
 
-// heredoc is the line that ends the text which this one begins.
+// heredoc is the line that ends the text which this one begins. What stands in
+// quotes begins none: it may be a password with << in it.
 func heredoc(line string) (end string, ok bool) {
-	m := heredocStart.FindStringSubmatch(line)
+	at := redirection(line)
+	m := heredocStart.FindStringSubmatch(line[at:])
 	if m == nil {
 		return "", false
 	}

@@ -73,6 +73,23 @@ func TestFirstrunStranger(t *testing.T) {
 	}
 }
 
+// A password may look like the beginning of a file's text; what follows it counts.
+func TestFirstrunQuotedRedirection(t *testing.T) {
+	for quoted, want := range map[string]string{
+		`'pass<<word'`: "pass<<word", `'it'\''s<<EOF'`: "it's<<EOF", `"a\"b<<word"`: `a"b<<word`, `pass\<\<word`: "pass<<word",
+	} {
+		s, report := Parse(Files{Firstrun: []byte("/x/imager_custom set_wlan 'net' " + quoted + "\n/x/imager_custom set_hostname bench\n")})
+		if s.Wifi == nil || s.Wifi.Passphrase != want || s.Hostname != "bench" {
+			t.Errorf("%s: %+v, %v", quoted, s, report)
+		}
+	}
+	for line, want := range map[string]string{"cat >x <<EOF": "EOF", "cat >'a b' <<-'EOF'": "EOF", `cat > "x" << "EOF"`: "EOF", "cat 'x <<EOF": "", "<<": ""} {
+		if end, ok := heredoc(line); end != want || ok != (want != "") {
+			t.Errorf("%s: %q, %v", line, end, ok)
+		}
+	}
+}
+
 func TestWords(t *testing.T) {
 	for line, want := range map[string][]string{
 		`a 'b c' d`:      {"a", "b c", "d"},

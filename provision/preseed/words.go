@@ -61,3 +61,26 @@ func doubleQuoted(line string, i int, w *strings.Builder) int {
 	}
 	return i
 }
+
+// redirection is where << stands outside of quotes, or the line's end.
+func redirection(line string) int {
+	for i := 0; i < len(line); i++ {
+		switch line[i] {
+		case '<':
+			if strings.HasPrefix(line[i:], "<<") {
+				return i
+			}
+		case '\\':
+			i++
+		case '\'':
+			n := strings.IndexByte(line[i+1:], '\'')
+			if n < 0 {
+				return len(line)
+			}
+			i += n + 1
+		case '"':
+			i = doubleQuoted(line, i+1, new(strings.Builder))
+		}
+	}
+	return len(line)
+}
