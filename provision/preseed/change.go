@@ -3,7 +3,6 @@ package preseed
 import (
 	"crypto/sha256"
 	"encoding/base64"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -75,7 +74,7 @@ func changeWifi(s *Settings, c wire.SettingsChange) error {
 		return slices.IndexFunc(networks, func(w Wifi) bool { return string(w.SSID) == string(ssid) })
 	}
 	for _, text := range c.WifiRemove {
-		name, err := parseSSID(text)
+		name, err := ParseSSID(text)
 		if err != nil {
 			return fmt.Errorf("wifi_remove: %w", err)
 		}
@@ -109,18 +108,8 @@ func changeWifi(s *Settings, c wire.SettingsChange) error {
 	return nil
 }
 
-// parseSSID reads what SSIDText writes, and any other text.
-func parseSSID(text string) ([]byte, error) {
-	if digits, ok := strings.CutPrefix(text, "0x"); ok {
-		if b, err := hex.DecodeString(digits); err == nil {
-			return ssid(b)
-		}
-	}
-	return ssid([]byte(text))
-}
-
 func newWifi(n wire.NewWifi) (Wifi, error) {
-	name, err := parseSSID(n.SSID)
+	name, err := ParseSSID(n.SSID)
 	if err != nil {
 		return Wifi{}, err
 	}

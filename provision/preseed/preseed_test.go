@@ -186,6 +186,23 @@ func TestContradictions(t *testing.T) {
 	}
 }
 
+// What a name is shown as names it again, also one that looks like another's bytes.
+func TestSSIDText(t *testing.T) {
+	for text, want := range map[string]string{
+		"Workshop": "Workshop", "Caf\u00e9 ": "Caf\u00e9 ", "\xff\x01": "0xff01", "a\nb": "0x610a62",
+		"0xff01": "0x307866663031", "0x": "0x", "0xno": "0xno", "0xf": "0xf",
+	} {
+		shown := SSIDText([]byte(text))
+		back, err := ParseSSID(shown)
+		if shown != want || err != nil || string(back) != text {
+			t.Errorf("%q is shown as %q, which is %q, %v", text, shown, back, err)
+		}
+	}
+	if _, err := ParseSSID("0x" + strings.Repeat("00", 33)); err == nil {
+		t.Error("33 bytes are a name")
+	}
+}
+
 // To manage models is nothing that a machine offers by itself: it comes with the model.
 func TestManagedModels(t *testing.T) {
 	for list, want := range map[string]string{`["local_llm", "llm_manage"]`: Applied, `["llm_manage"]`: Changed} {

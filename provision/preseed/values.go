@@ -180,11 +180,30 @@ func timezone(s string) (string, error) {
 }
 
 // SSIDText is a network's name for people: as it is if it is printable UTF-8,
-// else in hex.
+// else in hex. A text that ParseSSID would take for hex is in hex, too.
 func SSIDText(b []byte) string {
 	s := string(b)
 	if s == strings.ToValidUTF8(s, "") && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
-		return s
+		if _, isHex := hexSSID(s); !isHex {
+			return s
+		}
 	}
 	return fmt.Sprintf("0x%s", hex.EncodeToString(b))
+}
+
+// ParseSSID reads what SSIDText writes, and any other text.
+func ParseSSID(text string) ([]byte, error) {
+	if b, ok := hexSSID(text); ok {
+		return ssid(b)
+	}
+	return ssid([]byte(text))
+}
+
+func hexSSID(text string) ([]byte, bool) {
+	digits, ok := strings.CutPrefix(text, "0x")
+	if !ok {
+		return nil, false
+	}
+	b, err := hex.DecodeString(digits)
+	return b, err == nil && len(b) > 0 // 0x alone is a name like any other
 }

@@ -46,7 +46,7 @@ func (f *flashFlags) register(cmd *cobra.Command) {
 	flags.StringVar(&f.user, "user", "", "a person who may log in")
 	flags.StringVar(&f.userPasswordFile, "user-password-file", "", "that person's password, the first line of `FILE` (- for standard input)")
 	flags.StringArrayVar(&f.sshKeys, "ssh-key", nil, "turn SSH on for --user with this public `KEY`, or those in a file; may be repeated")
-	flags.StringVar(&f.wifi, "wifi", "", "Wi-Fi network (`SSID`) to join; its password is asked for")
+	flags.StringVar(&f.wifi, "wifi", "", "Wi-Fi network to join, by its `SSID`, or 0x and the bytes of that in hex; its password is asked for")
 	flags.StringVar(&f.wifiPasswordFile, "wifi-password-file", "", "its password, the first line of `FILE` (- for standard input)")
 	flags.BoolVar(&f.wifiOpen, "wifi-open", false, "it has no password")
 	flags.BoolVar(&f.wifiHidden, "wifi-hidden", false, "it doesn't announce itself")
@@ -186,7 +186,11 @@ func (a *app) cardWifi(ctx context.Context, f flashFlags, s *preseed.Settings) e
 	if err != nil {
 		return err
 	}
-	w, err := preseed.NewWifi([]byte(f.wifi), secret, f.wifiHidden)
+	name, err := preseed.ParseSSID(f.wifi)
+	if err != nil {
+		return usage("--wifi: %v", err)
+	}
+	w, err := preseed.NewWifi(name, secret, f.wifiHidden)
 	if err != nil {
 		return usage("--wifi: %v", err)
 	}

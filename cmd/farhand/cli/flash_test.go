@@ -157,13 +157,16 @@ func TestFlash(t *testing.T) {
 		ClaimID string `json:"claim_id"`
 		Rescue  string `json:"rescue_passphrase"`
 	}
-	if err := json.Unmarshal([]byte(must("", "flash", image, "card.img", "--no-claim", "--yes", "--json")), &answer); err != nil {
+	if err := json.Unmarshal([]byte(must("", "flash", image, "card.img", "--no-claim", "--yes", "--json", "--wifi", "0xff01", "--wifi-open", "--country", "DE")), &answer); err != nil {
 		t.Fatal(err)
 	}
 	if info, err := os.Stat("card.img"); err != nil || runtime.GOOS != "windows" && info.Mode().Perm() != 0o600 {
 		t.Errorf("others may read the card: %v, %v", info.Mode(), err)
 	}
 	s = cardSettings(t, "card.img")
+	if s.Wifi == nil || string(s.Wifi.SSID) != "\xff\x01" || s.Wifi.Passphrase != "" {
+		t.Errorf("a network whose name is no text: %+v", s.Wifi)
+	}
 	if answer.Target != "card.img" || answer.ClaimID != "" || s.Farhand.ClaimKey != "" || s.Farhand.RescuePassphrase != answer.Rescue || s.User != nil || s.Farhand.Shell || s.Farhand.Relay != r.URL() {
 		t.Errorf("%+v, %+v", answer, s)
 	}

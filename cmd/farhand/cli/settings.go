@@ -5,10 +5,12 @@ import (
 	"errors"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
 	"farhand/client"
+	"farhand/provision/preseed"
 	"farhand/wire"
 )
 
@@ -61,7 +63,7 @@ waits for that, and gives 1 if they are back.`,
 	flags.StringVar(&f.hostname, "hostname", "", `its name in the network ("": one that ends like its serial number)`)
 	flags.StringVar(&f.name, "name", "", `the name that it calls itself ("": the host name)`)
 	flags.StringVar(&f.timezone, "timezone", "", `its time `+"`ZONE`"+`, such as Europe/Berlin ("": UTC)`)
-	flags.StringVar(&f.wifi, "wifi", "", "one more Wi-Fi network (`SSID`) to join; its password is asked for")
+	flags.StringVar(&f.wifi, "wifi", "", "one more Wi-Fi network to join, by its `SSID`, or 0x and the bytes of that in hex; its password is asked for")
 	flags.StringVar(&f.wifiPasswordFile, "wifi-password-file", "", "its password, the first line of `FILE` (- for standard input)")
 	flags.BoolVar(&f.wifiOpen, "wifi-open", false, "it has no password")
 	flags.BoolVar(&f.wifiHidden, "wifi-hidden", false, "it doesn't announce itself")
@@ -79,7 +81,10 @@ waits for that, and gives 1 if they are back.`,
 // settingsChange is what the flags change; nil if they change nothing.
 func (a *app) settingsChange(cmd *cobra.Command, f settingsFlags) (*wire.SettingsChange, error) {
 	given := cmd.Flags().Changed
-	c := wire.SettingsChange{WifiRemove: f.forgetWifi, SSHRemove: f.removeKeys}
+	c := wire.SettingsChange{SSHRemove: f.removeKeys}
+	for _, ssid := range f.forgetWifi {
+		c.WifiRemove = append(c.WifiRemove, wireSSID(ssid))
+	}
 	for _, text := range []struct {
 		flag string
 		from *string
@@ -108,7 +113,7 @@ func (a *app) settingsChange(cmd *cobra.Command, f settingsFlags) (*wire.Setting
 		if err != nil {
 			return nil, err
 		}
-		c.WifiAdd = []wire.NewWifi{{SSID: f.wifi, Hidden: f.wifiHidden, Password: password}}
+		c.WifiAdd = []wire.NewWifi{{SSID: wireSSID(f.wifi), Hidden: f.wifiHidden, Password: password}}
 	case f.wifiPasswordFile != "" || f.wifiOpen || f.wifiHidden:
 		return nil, usage("--wifi SSID names the network")
 	}
@@ -116,6 +121,15 @@ func (a *app) settingsChange(cmd *cobra.Command, f settingsFlags) (*wire.Setting
 		return nil, nil
 	}
 	return &c, nil
+}
+
+// wireSSID is a network's name as it crosses the wire, where bytes that are no text
+// would become others.
+func wireSSID(given string) string {
+	if utf8.ValidString(given) {
+		return given
+	}
+	return preseed.SSIDText([]byte(given))
 }
 
 func (a *app) runSettings(ctx context.Context, c *client.Client, machine string, change *wire.SettingsChange, noWait bool) error {
