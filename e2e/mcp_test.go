@@ -402,8 +402,11 @@ func TestMCPGrants(t *testing.T) {
 	// A capability that is taken away is refused at once, and its tools go.
 	b.owner.must("grants", "bench", "--allow", "files,shell")
 	a.fails(wire.CapabilityNotGranted, "farhand grants", "gpio_read", `{"lines": ["GPIO17"]}`)
-	arrives(t, "the change is told", a.changed)
-	a.list()
+	// What goes and what comes may be told apart.
+	for tries := 0; tries < 2 && (slices.Contains(a.names, "gpio_read") || !slices.Contains(a.names, "run_command")); tries++ {
+		arrives(t, "the change is told", a.changed)
+		a.list()
+	}
 	want(a, "run_command", "gpio_read")
 	if _, text := a.call("run_command", `{"argv": ["echo", "now"]}`); !strings.Contains(text, "now") {
 		t.Errorf("run_command says %q", text)

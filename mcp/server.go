@@ -224,6 +224,7 @@ func granted(m client.Machine, token *wire.Ceiling) wire.Capabilities {
 // become makes the tools those of now. Called with looking held.
 func (s *Server) become(now reach) {
 	var gone []string
+	var come []tool
 	for _, t := range tools() {
 		if s.readOnly && !t.Annotations.ReadOnlyHint || t.here && s.localRoot == nil {
 			continue
@@ -231,13 +232,17 @@ func (s *Server) become(now reach) {
 		had := s.reach.known && s.reach.has(t.needs)
 		switch has := now.has(t.needs); {
 		case has && !had:
-			s.mcp.AddTool(t.Tool, t.do(s))
+			come = append(come, t)
 		case had && !has:
 			gone = append(gone, t.Name)
 		}
 	}
+	// A client may ask in between: what isn't allowed any more goes first.
 	if len(gone) > 0 {
 		s.mcp.RemoveTools(gone...)
+	}
+	for _, t := range come {
+		s.mcp.AddTool(t.Tool, t.do(s))
 	}
 	s.becomeResources(now.machines)
 	if s.reach.known && !maps.Equal(s.reach.capabilities, now.capabilities) {

@@ -33,7 +33,7 @@ func foldHelp(text string, width int) string {
 	}
 	examples := false
 	for line := range strings.Lines(text) {
-		line = strings.TrimRight(line, " \n")
+		line = strings.ReplaceAll(strings.TrimRight(line, " \n"), "\t", "    ") // how far a tab goes nobody knows
 		indented := strings.HasPrefix(line, " ")
 		if line != "" && !indented && !examples && line != "Examples:" {
 			paragraph = append(paragraph, line)
