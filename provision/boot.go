@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 
 	"farhand/internal/atomicfile"
@@ -209,9 +210,9 @@ func (b *boot) remember(ctx context.Context, c card) {
 	}
 }
 
-// strangers reports files of other systems.
+// strangers reports files of other systems, and such as have another name.
 func strangers(c card) []preseed.Item {
-	var all []preseed.Item
+	all := slices.Clone(c.renamed)
 	for _, name := range c.foreign {
 		all = append(all, preseed.Item{Item: name, Outcome: preseed.Removed, Why: "it is another system's and was not applied; rpi-preseed.toml and farhand.toml are read"})
 	}

@@ -339,6 +339,35 @@ func TestSlotOfGRUBIsRepaired(t *testing.T) {
 	}
 }
 
+// Notepad puts .txt behind a name, and Windows hides it: the file is what it was
+// meant to be, beside the example that an image comes with, too.
+func TestFilesWithTxtBehindThem(t *testing.T) {
+	for name, c := range map[string]struct{ proper, hostname, outcome string }{
+		"alone":                {"", "notepad", preseed.Changed},
+		"beside an example":    {"# hostname = \"x\"\r\n\r\n", "notepad", preseed.Changed},
+		"beside one with more": {"[system]\nhostname = \"bench\"\n", "bench", preseed.Ignored},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newMachine(t)
+			if c.proper != "" {
+				m.onCard("rpi-preseed.toml", c.proper)
+			}
+			m.onCard("rpi-preseed.toml.txt", "[system]\r\nhostname = \"notepad\"\r\n")
+			m.onCard("Farhand.toml.TXT", "\ufeffname = \"by Notepad\"\r\n")
+			m.boot()
+			if s := m.stored().Settings; s.Hostname != c.hostname || s.Farhand.Name != "by Notepad" {
+				t.Errorf("%+v", s)
+			}
+			if !m.told("rpi-preseed.toml.txt", c.outcome) || !m.told("Farhand.toml.TXT", preseed.Changed) {
+				t.Error("not told")
+			}
+			if names := m.names(); names != "autoboot.txt bootcode.bin" {
+				t.Errorf("secrets are left on the card: %s", names)
+			}
+		})
+	}
+}
+
 func TestOtherSystemsFiles(t *testing.T) {
 	m := newMachine(t)
 	m.onCard("user-data", "#cloud-config\npassword: x\n")

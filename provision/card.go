@@ -20,6 +20,7 @@ import (
 type card struct {
 	files   preseed.Files
 	given   []string // names of the files that hold settings
+	renamed []preseed.Item
 	foreign []string // files for other systems, which may hold secrets
 	harmful []string // what the firmware or the kernel must not find there
 	choice  []byte   // what the choice's file says
@@ -79,7 +80,7 @@ func (s *System) look(ctx context.Context) (card, error) {
 		}
 		for _, name := range names {
 			switch lower := strings.ToLower(name); {
-			case lower == preseed.PreseedFile || lower == preseed.FarhandFile || lower == preseed.FirstrunFile || lower == cmdlineFile:
+			case lower == preseed.PreseedFile || lower == preseed.FarhandFile || lower == preseed.FirstrunFile || lower == cmdlineFile || meant(lower) != "":
 				c.given = append(c.given, name)
 			case firmware.MatchString(name):
 				c.harmful = append(c.harmful, name)
@@ -93,7 +94,7 @@ func (s *System) look(ctx context.Context) (card, error) {
 				// Too long to be one, or unreadable: the parser says so.
 				b = make([]byte, preseed.MaxFile+1)
 			}
-			switch strings.ToLower(name) {
+			switch lower := strings.ToLower(name); lower {
 			case preseed.PreseedFile:
 				c.files.Preseed = b
 			case preseed.FarhandFile:
@@ -102,6 +103,8 @@ func (s *System) look(ctx context.Context) (card, error) {
 				c.files.Firstrun = b
 			case cmdlineFile:
 				c.files.Cmdline = b
+			default: // names are sorted: the one that it is meant to be comes first
+				c.takeFor(name, meant(lower), b)
 			}
 		}
 		c.choice, err = fat.Read(root, s.choice().file, maxChoice)
@@ -111,6 +114,41 @@ func (s *System) look(ctx context.Context) (card, error) {
 		return nil
 	})
 	return c, err
+}
+
+// meant is the file that one was meant to be whose editor put .txt behind its name,
+// which a Windows that hides such ends doesn't show; empty for any other.
+func meant(lower string) string {
+	name, txt := strings.CutSuffix(lower, ".txt")
+	if txt && (name == preseed.PreseedFile || name == preseed.FarhandFile) {
+		return name
+	}
+	return ""
+}
+
+// takeFor reads a file as the one that it was meant to be, unless that is there and
+// says something, too. The one that an image comes with says nothing.
+func (c *card) takeFor(name, meant string, b []byte) {
+	into := &c.files.Farhand
+	if meant == preseed.PreseedFile {
+		into = &c.files.Preseed
+	}
+	if *into != nil && !silent(*into) {
+		c.renamed = append(c.renamed, preseed.Item{Item: name, Outcome: preseed.Ignored, Why: meant + " is there, too, and is read"})
+		return
+	}
+	*into = b
+	c.renamed = append(c.renamed, preseed.Item{Item: name, Outcome: preseed.Changed, Why: "read as " + meant + ", without .txt"})
+}
+
+// silent says that a file has nothing but comments.
+func silent(b []byte) bool {
+	for line := range bytes.Lines(b) {
+		if line = bytes.TrimSpace(line); len(line) > 0 && line[0] != '#' {
+			return false
+		}
+	}
+	return true
 }
 
 func list(root *os.Root) ([]string, error) {
