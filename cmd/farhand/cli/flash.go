@@ -218,6 +218,9 @@ func (a *app) tellFlashed(path string, done flash.Result, s preseed.Settings, cl
 	if !s.Farhand.Shell {
 		a.tell("  Commands are off (--shell turns them on)")
 	}
+	if s.User != nil && !s.SSH.Enabled {
+		a.tell("  SSH is off (--ssh-key turns it on), so %s can't log in", s.User.Name)
+	}
 	a.tell("  Without a network for two minutes it opens a Wi-Fi of its own, with the same name. Its password:")
 	a.printf("\n    %s\n", s.Farhand.RescuePassphrase)
 }

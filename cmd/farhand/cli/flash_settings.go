@@ -214,7 +214,11 @@ func (a *app) wifiPassword(ctx context.Context, ssid, file string, open bool) (s
 		}
 		return secret, nil
 	case a.interactive():
-		return a.askSecret(ctx, fmt.Sprintf("Password of the Wi-Fi %s: ", clean(ssid)))
+		secret, err := a.askSecret(ctx, fmt.Sprintf("Password of the Wi-Fi %s: ", clean(ssid)))
+		if err == nil && secret == "" { // a network without one would be looked for, and never found
+			err = usage("no password was entered (--wifi-open if there is none)")
+		}
+		return secret, err
 	}
 	return "", usage("--wifi needs --wifi-password-file FILE, or --wifi-open")
 }

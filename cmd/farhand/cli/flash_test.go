@@ -148,6 +148,10 @@ func TestFlash(t *testing.T) {
 		t.Errorf("a key is left behind:\n%s", again)
 	}
 
+	if out := must("", "flash", image, "third.img", "--no-claim", "--user", "ann", "--user-password-file", "wifi"); !strings.Contains(out, "ann can't log in") {
+		t.Errorf("a user without SSH:\n%s", out)
+	}
+
 	// Without a key, over what is there, as JSON.
 	if err := os.Chmod("card.img", 0o644); err != nil {
 		t.Fatal(err)

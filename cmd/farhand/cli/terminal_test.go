@@ -144,6 +144,24 @@ func TestSetupAsksTwice(t *testing.T) {
 	}
 }
 
+// Enter alone is no password: a card that took the network for an open one would
+// never find it.
+func TestWifiPasswordIsMissing(t *testing.T) {
+	leak.Check(t)
+	r := clienttest.New(t)
+	for _, args := range [][]string{{"flash", "none.img", "none"}, {"settings", "pi"}} {
+		s := newTerminal(t)
+		code := s.run(t.Context(), r, append(args, "--wifi", "home", "--country", "DE")...)
+		s.wait("Password of the Wi-Fi home: ")
+		s.enter("")
+		exit(t, code, 2)
+		s.wait("--wifi-open if there is none")
+	}
+	if len(r.Calls()) != 0 {
+		t.Fatalf("it asked the relay: %v", r.Calls())
+	}
+}
+
 // An interrupt while the passphrase is awaited gives the terminal its echo back.
 func TestInterruptedPassphrase(t *testing.T) {
 	r := clienttest.New(t)
