@@ -9,6 +9,8 @@ import (
 	"math/big"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -94,6 +96,12 @@ func (f flashFlags) allowed() ([]wire.Capability, error) {
 // the machine's own reader, so that what it would refuse is known now.
 func (a *app) cardSettings(ctx context.Context, f flashFlags) (preseed.Settings, error) {
 	s := preseed.Settings{Timezone: f.timezone}
+	for _, text := range slices.Concat([]string{f.name, f.user}, f.roots) {
+		// The card's files can't carry them: it would have another name, or another root.
+		if !utf8.ValidString(text) || strings.ContainsFunc(text, unicode.IsControl) {
+			return s, usage("%q: a card's settings are text without control characters", text)
+		}
+	}
 	if f.hostname != "" {
 		var err error
 		if s.Hostname, err = preseed.NewHostname(f.hostname); err != nil {

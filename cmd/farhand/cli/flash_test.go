@@ -217,6 +217,8 @@ func TestFlashRefused(t *testing.T) {
 		{image + " card --capability fly", 2, "no capability"},
 		{image + " card --sudo", 2, "--shell"},
 		{image + " card --root /proc", 2, "root"},
+		{image + " card --root /data/work/a\x01b", 2, "control characters"},
+		{image + " card --name \xff", 2, "control characters"},
 		{image + " card --bus i2c9", 2, "i2c1"},
 		{image + " card --forward everything", 2, "HOST:PORT"},
 		{image + " card --forward 127.0.0.1:80 --forward localhost", 2, "HOST:PORT"},
