@@ -241,8 +241,9 @@ func code(e wire.StreamEnd) int {
 func TestShell(t *testing.T) {
 	b := newBench(t, nil)
 	v := b.open(wire.TerminalOpen{Columns: 40, Rows: 12}, "bash", "--norc", "--noprofile", "-i")
-	v.types("stty size; echo $TERM; tty | grep -c /dev/pts\n")
+	v.types("PS1='rea''dy> '; stty size; echo $TERM; tty | grep -c /dev/pts\n")
 	v.out.shows("12 40\r\nxterm-256color\r\n1\r\n")
+	v.out.shows("ready> ") // before it asks, readline reads the size and sets it again: what comes in between is lost
 	if err := b.s.Resize(wire.TerminalResize{Terminal: v.Terminal, Columns: 132, Rows: 50}, alice); err != nil {
 		t.Fatal(err)
 	}
