@@ -27,8 +27,9 @@ type board struct {
 	gone     atomic.Bool // the chip has vanished
 
 	// mu guards what follows, and orders what is asked of the kernel.
-	mu    sync.Mutex
-	lines []line
+	mu     sync.Mutex
+	lines  []line
+	closed bool
 }
 
 // line is what we have of one line.
@@ -137,11 +138,23 @@ func (b *board) look(d device.Descriptor) error {
 // lost is that the chip has vanished: the next operation opens it anew.
 func (b *board) lost() { b.gone.Store(true) }
 
+// enter locks b.mu for an operation, unless the board was closed since the
+// operation looked for it: nothing of what it would go by is there then.
+func (b *board) enter() error {
+	b.mu.Lock()
+	if b.closed {
+		b.mu.Unlock()
+		return wire.Errorf(wire.DeviceGone, "%s was closed meanwhile: it was unplugged, or the daemon is stopping", b.id)
+	}
+	return nil
+}
+
 // close gives back everything without a word to the lines.
 func (b *board) close() {
 	b.gone.Store(true)
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.closed = true
 	for o := range b.lines {
 		l := &b.lines[o]
 		if l.pwm != nil {
@@ -154,7 +167,7 @@ func (b *board) close() {
 		if l.claim != nil {
 			l.claim.reader.stop()
 			_ = l.claim.Close() // there is nothing to lose
-			l.claim = nil
+			l.claim, l.config = nil, LineConfig{Offset: o}
 		}
 	}
 	_ = b.chip.Close() // nor here

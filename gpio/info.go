@@ -55,7 +55,9 @@ func (x *operation) info() (any, error) {
 // describe is what is known about one line.
 func (x *operation) describe(offset int, function string, more, probe bool) (wire.GPIOLineInfo, error) {
 	b := x.b
-	b.mu.Lock()
+	if err := b.enter(); err != nil {
+		return wire.GPIOLineInfo{}, err
+	}
 	defer b.mu.Unlock()
 	i, err := b.chip.Line(offset)
 	if err != nil {

@@ -11,7 +11,9 @@ import (
 // get reads lines, as they are.
 func (x *operation) get() (any, error) {
 	b := x.b
-	b.mu.Lock()
+	if err := b.enter(); err != nil {
+		return nil, err
+	}
 	defer b.mu.Unlock()
 	for _, o := range x.lines {
 		if p := b.lines[o].pwm; p != nil && p.independent() {
@@ -57,7 +59,9 @@ func (x *operation) set() (any, error) {
 		return nil, err
 	}
 	b := x.b
-	b.mu.Lock()
+	if err := b.enter(); err != nil {
+		return nil, err
+	}
 	defer b.mu.Unlock()
 	atomic, err := x.drive(levels, a.OnRelease)
 	if err != nil {
@@ -208,7 +212,9 @@ func (x *operation) configure() (any, error) {
 		return nil, err
 	}
 	b := x.b
-	b.mu.Lock()
+	if err := b.enter(); err != nil {
+		return nil, err
+	}
 	defer b.mu.Unlock()
 	configs := make([]LineConfig, len(x.lines))
 	var outputs []LineConfig

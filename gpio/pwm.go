@@ -90,7 +90,9 @@ type pwmAnswer struct {
 
 func (x *operation) runPWM(a wire.GPIOPWM, dead *time.Duration) (pwmAnswer, error) {
 	b, o := x.b, x.lines[0]
-	b.mu.Lock()
+	if err := b.enter(); err != nil {
+		return pwmAnswer{}, err
+	}
 	defer b.mu.Unlock()
 	l := &b.lines[o]
 	answer := pwmAnswer{state: wire.GPIOPWMState{Line: o, Name: b.names.lines[o].kernel}}

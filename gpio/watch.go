@@ -51,7 +51,9 @@ func (x *operation) watch() (any, error) {
 		}
 	}
 	b := x.b
-	b.mu.Lock()
+	if err := b.enter(); err != nil {
+		return nil, err
+	}
 	defer b.mu.Unlock()
 	configs := make([]LineConfig, len(x.lines))
 	for i, o := range x.lines {
