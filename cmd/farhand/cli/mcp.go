@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 
-	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/spf13/cobra"
 
 	"farhand/mcp"
@@ -61,7 +60,7 @@ its address for them ends in /mcp, and they sign in with a browser.`,
 			if a.interactive() {
 				a.note("This speaks JSON-RPC with an agent that starts it; farhand mcp --help says how one does. Ctrl-D ends it.")
 			}
-			err = server.Run(ctx, &sdk.IOTransport{Reader: closable(a.env.Stdin), Writer: unclosable{a.env.Stdout}})
+			err = server.Run(ctx, mcp.Pipes(closable(a.env.Stdin), unclosable{a.env.Stdout}))
 			if ctx.Err() != nil || errors.Is(err, io.EOF) || errors.Is(err, context.Canceled) {
 				return ctx.Err() // the agent went away, which is how this ends
 			}
