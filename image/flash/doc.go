@@ -12,14 +12,18 @@ import "errors"
 // says.
 var ErrCorrupt = errors.New("the image is damaged: fetch it again")
 
+// ErrSum says that an image isn't what the file beside it says.
+var ErrSum = errors.New("the image isn't what its checksum says")
+
 // ErrVerify says that a card didn't keep what was written.
 var ErrVerify = errors.New("the card holds something other than what was written: use another one")
 
 // Phase is what Write is about.
 type Phase string
 
-// The phases, in order.
+// The phases, in order. Only what has a checksum beside it is checked.
 const (
+	Checking  Phase = "checking"
 	Writing   Phase = "writing"
 	Verifying Phase = "verifying"
 )

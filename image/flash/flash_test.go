@@ -5,8 +5,10 @@ import (
 	"compress/gzip"
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -108,7 +110,11 @@ func write(ctx context.Context, t *testing.T, name, mapName, target string, file
 		return Result{}, err
 	}
 	defer f.Close()
-	return Write(ctx, f, Card{Image: s, Files: files, When: time.Unix(1_790_000_000, 0), Progress: tell})
+	c := Card{Image: s, When: time.Unix(1_790_000_000, 0), Progress: tell}
+	if files != nil {
+		c.Files = func(context.Context) (map[string][]byte, error) { return files, nil }
+	}
+	return Write(ctx, f, c)
 }
 
 // check compares what is on a card with the image, but for the first partition's
@@ -234,6 +240,166 @@ func TestCorrupt(t *testing.T) {
 			}
 			bare(t, target)
 		})
+	}
+}
+
+// What a card's settings cost, a key at a relay, is asked for when the image is on
+// the card, and a card that doesn't get them doesn't start.
+func TestFilesComeLast(t *testing.T) {
+	i := build(t)
+	cut := filepath.Join(t.TempDir(), "cut.img.xz")
+	packed, err := os.ReadFile(i.packed)
+	must(t, err)
+	must(t, os.WriteFile(cut, packed[:len(packed)-20], 0o600))
+	none := errors.New("no key")
+	for name, c := range map[string]struct {
+		source string
+		stop   Phase
+		fail   error
+		asked  bool
+		want   error
+	}{
+		"whole":                  {source: i.packed, asked: true},
+		"damaged":                {source: cut, want: ErrCorrupt},
+		"stopped while writing":  {source: i.packed, stop: Writing, want: context.Canceled},
+		"stopped while verified": {source: i.packed, stop: Verifying, want: context.Canceled},
+		"no key":                 {source: i.packed, fail: none, asked: true, want: none},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			target := filepath.Join(t.TempDir(), "card")
+			s, err := OpenSource(c.source, "")
+			must(t, err)
+			defer s.Close()
+			f, err := OpenTarget(Target{Path: target})
+			must(t, err)
+			defer f.Close()
+			var last Phase
+			asked := 0
+			_, err = Write(ctx, f, Card{Image: s, When: time.Unix(1_790_000_000, 0),
+				Progress: func(p Phase, _, _ int64) {
+					if last = p; p == c.stop {
+						cancel()
+					}
+				},
+				Files: func(context.Context) (map[string][]byte, error) {
+					if asked++; last != Verifying {
+						t.Errorf("asked for after %s", last)
+					}
+					return settings(), c.fail
+				}})
+			if !errors.Is(err, c.want) || asked > 1 || (asked == 1) != c.asked {
+				t.Errorf("asked %d times; %v", asked, err)
+			}
+			if c.want != nil {
+				bare(t, target)
+			}
+		})
+	}
+}
+
+// A checksum beside an image is compared before anything is written, in whatever
+// form it is there; one that can't be understood isn't passed over.
+func TestChecksum(t *testing.T) {
+	i := build(t)
+	image, err := os.ReadFile(i.packed)
+	must(t, err)
+	right := fmt.Sprintf("%x", sha256.Sum256(image))
+	wrong := strings.Repeat("0", 64)
+	for name, c := range map[string]struct{ text, want string }{
+		"sha256sum":                {right + "  farhand.img.xz\n", ""},
+		"of a binary":              {right + " *farhand.img.xz\r\n", ""},
+		"alone":                    {strings.ToUpper(right), ""},
+		"of a renamed image":       {right + "  farhand-1.0-arm64.img.xz\n", ""},
+		"of the BSDs":              {"SHA256 (farhand.img.xz) = " + right + "\n", ""},
+		"with a path":              {right + "  out/farhand.img.xz\n", ""},
+		"among others":             {wrong + "  other.img.xz\n" + right + "  farhand.img.xz\n# " + wrong + "\n", ""},
+		"with a mark":              {"\ufeff" + right + "  farhand.img.xz\n", ""},
+		"twice":                    {strings.Repeat(right+"  farhand.img.xz\n", 2), ""},
+		"another":                  {wrong + "  farhand.img.xz\n", "isn't what its checksum says"},
+		"another, renamed":         {wrong + "  other.img.xz\n", "isn't what its checksum says"},
+		"empty":                    {"", "no SHA-256 of farhand.img.xz"},
+		"cut off":                  {right[:63] + "  farhand.img.xz\n", "no SHA-256 of farhand.img.xz"},
+		"too long":                 {right + "0  farhand.img.xz\n", "no SHA-256 of farhand.img.xz"},
+		"of others":                {wrong + "  a.img.xz\n" + right + "  b.img.xz\n", "no SHA-256 of farhand.img.xz"},
+		"two different":            {wrong + "  farhand.img.xz\n" + right + "  farhand.img.xz\n", "several"},
+		"a page that wasn't there": {"<!DOCTYPE html>\n<title>404</title>\n", "no SHA-256 of farhand.img.xz"},
+		"endless":                  {right + "  farhand.img.xz\n" + strings.Repeat("#", maxSums), "longer than"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			must(t, os.WriteFile(i.packed+".sha256", []byte(c.text), 0o600))
+			s, err := OpenSource(i.packed, "")
+			said := ""
+			if err == nil {
+				defer s.Close()
+				if s.Reads(i.packed+".sha256") == false {
+					t.Error("it might be overwritten")
+				}
+				last := int64(0)
+				said, err = s.Check(t.Context(), func(p Phase, done, total int64) {
+					if p != Checking || done < last || total != int64(len(image)) {
+						t.Errorf("%s: %d of %d after %d", p, done, total, last)
+					}
+					last = done
+				})
+			}
+			switch {
+			case c.want == "" && (err != nil || said != i.packed+".sha256"):
+				t.Errorf("%q, %v", said, err)
+			case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
+				t.Errorf("it says %v, want %q", err, c.want)
+			case c.want == ErrSum.Error() && !errors.Is(err, ErrSum):
+				t.Errorf("%v is no ErrSum", err)
+			}
+		})
+	}
+	must(t, os.Remove(i.packed+".sha256"))
+	s, err := OpenSource(i.packed, "")
+	must(t, err)
+	defer s.Close()
+	if said, err := s.Check(t.Context(), func(Phase, int64, int64) { t.Error("something is checked") }); said != "" || err != nil {
+		t.Errorf("without one: %q, %v", said, err)
+	}
+	must(t, os.WriteFile(i.packed+".sha256", []byte(right), 0o600))
+	checked, err := OpenSource(i.packed, "")
+	must(t, err)
+	defer checked.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	if _, err := checked.Check(ctx, func(Phase, int64, int64) { cancel() }); !errors.Is(err, context.Canceled) && len(image) > step {
+		t.Errorf("given up: %v", err)
+	}
+	// What was read for it is still there to be written.
+	if _, err := checked.Check(t.Context(), func(Phase, int64, int64) {}); err != nil {
+		t.Error(err)
+	}
+	if b, err := io.ReadAll(checked); err != nil || !bytes.Equal(b, i.bytes) {
+		t.Errorf("%d bytes afterwards, %v", len(b), err)
+	}
+}
+
+// A block map that was left there by another version is found out before the card
+// is lost.
+func TestAnotherVersionsMap(t *testing.T) {
+	i := build(t)
+	other := bytes.Clone(i.bytes)
+	tab, err := table.Read(bytes.NewReader(other))
+	must(t, err)
+	at := bytes.Index(other[tab.Partitions[0].Start*table.Sector:], []byte("AUTOBOOTTXT"))
+	if at < 0 {
+		t.Fatal("there is no autoboot.txt")
+	}
+	other[tab.Partitions[0].Start*table.Sector+int64(at)+22] ^= 1 // the time of its change
+	dir := t.TempDir()
+	source, target := filepath.Join(dir, "x.img"), filepath.Join(dir, "card")
+	must(t, os.WriteFile(source, other, 0o600))
+	must(t, os.WriteFile(target, []byte("another system"), 0o600))
+	_, err = write(t.Context(), t, source, i.plain+".bmap", target, settings(), nil)
+	if !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), i.plain+".bmap is another image's") {
+		t.Errorf("it says %v", err)
+	}
+	if b, err := os.ReadFile(target); err != nil || string(b) != "another system" {
+		t.Errorf("what was on the card is gone: %d bytes, %v", len(b), err)
 	}
 }
 

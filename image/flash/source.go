@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"compress/gzip"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -28,8 +29,12 @@ type Source struct {
 	// Size is that of the unpacked image; 0 if it isn't known before the end.
 	Size int64
 
-	f     *os.File
-	files []os.FileInfo // what it is read from: the image and its map
+	f       *os.File
+	files   []os.FileInfo // what it is read from: the image, its map and its checksum
+	mapName string
+
+	sumName string // the file with its checksum; empty if there is none
+	sum     [sha256.Size]byte
 
 	looked bool
 	lacks  error // why it takes no settings
@@ -41,7 +46,8 @@ const maxDict = 512 << 20
 
 // OpenSource opens an image: plain, or packed by xz or gzip, as its first bytes
 // say. The block map is that in the file named, else NAME.bmap or, without what
-// it is packed by, NAME.img.bmap if there is one.
+// it is packed by, NAME.img.bmap if there is one; the checksum of its file is that
+// in NAME.sha256 if there is one.
 func OpenSource(name, mapName string) (*Source, error) {
 	f, err := os.Open(name)
 	if err != nil {
@@ -53,6 +59,10 @@ func OpenSource(name, mapName string) (*Source, error) {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	if err := s.findMap(name, mapName); err != nil {
+		f.Close()
+		return nil, err
+	}
+	if err := s.findSum(name); err != nil {
 		f.Close()
 		return nil, err
 	}
@@ -93,7 +103,7 @@ func (s *Source) findMap(name, mapName string) error {
 			strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(name, ".xz"), ".gz"), ".img") + ".bmap"}
 	}
 	for _, n := range names {
-		b, info, err := readMap(n)
+		b, info, err := readBeside(n, bmap.MaxFile)
 		if errors.Is(err, fs.ErrNotExist) && mapName == "" {
 			continue
 		} else if err != nil {
@@ -106,28 +116,14 @@ func (s *Source) findMap(name, mapName string) error {
 		if s.Size != 0 && s.Size != m.ImageSize {
 			return fmt.Errorf("%s is for an image of %d bytes; this one has %d", n, m.ImageSize, s.Size)
 		}
-		s.Map, s.Size, s.files = &m, m.ImageSize, append(s.files, info)
+		s.Map, s.Size, s.mapName, s.files = &m, m.ImageSize, n, append(s.files, info)
 		return nil
 	}
 	return nil
 }
 
-func readMap(name string) ([]byte, os.FileInfo, error) {
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, nil, err
-	}
-	b, err := io.ReadAll(io.LimitReader(f, bmap.MaxFile+1))
-	return b, info, err
-}
-
-// Reads says whether the image or its map is read from a file, which then can't be
-// what is written.
+// Reads says whether the image, its map or its checksum is read from a file, which
+// then can't be what is written.
 func (s *Source) Reads(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && slices.ContainsFunc(s.files, func(f os.FileInfo) bool { return os.SameFile(f, info) })
@@ -138,11 +134,14 @@ const (
 	tableEnd = 64 << 10
 	// farthestFirst is more than what lies before an image's first partition.
 	farthestFirst = 16 << 20
+	// mostCompared is how much of that partition is compared with the block map.
+	mostCompared = 8 << 20
 )
 
 // TakesSettings looks at the beginning of an image, before anything is overwritten
-// for it: without our first partition there is no place for a card's settings, and
-// an image that ends before its partitions do was cut off.
+// for it: without our first partition there is no place for a card's settings, an
+// image that ends before its partitions do was cut off, and what a block map of
+// another version says of the first files is something else.
 func (s *Source) TakesSettings() error {
 	if !s.looked {
 		s.looked = true
@@ -188,7 +187,23 @@ func (s *Source) look() error {
 		return fmt.Errorf("%w (it ends after %d bytes)", ErrCorrupt, len(head))
 	}
 	label, err := fat.Label(head[at:], p.Size*table.Sector)
-	return rightLabel(label, err)
+	if err := rightLabel(label, err); err != nil || s.Map == nil {
+		return err
+	}
+	limit := at + min(p.Size*table.Sector, mostCompared)
+	for _, r := range s.Map.Ranges {
+		start, length := s.Map.Span(r)
+		if start+length > limit {
+			break
+		}
+		if err := more(max(start+length, int64(len(head)))); err != nil {
+			return err
+		}
+		if int64(len(head)) < start+length || sha256.Sum256(head[start:start+length]) != r.Sum {
+			return fmt.Errorf("%w, or %s is another image's (at byte %d)", ErrCorrupt, s.mapName, start)
+		}
+	}
+	return nil
 }
 
 var errForeign = errors.New("this is no image of farhand's: it has no place for a card's settings")

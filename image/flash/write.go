@@ -30,8 +30,9 @@ const (
 // Card is what Write writes.
 type Card struct {
 	Image *Source
-	// Files are put onto the first partition, a FAT called FARHAND.
-	Files map[string][]byte
+	// Files, if not nil, are put onto the first partition, a FAT called FARHAND. They
+	// are asked for when the image is written and read back.
+	Files func(context.Context) (map[string][]byte, error)
 	When  time.Time // of those files
 	// Progress may be nil.
 	Progress Progress
@@ -50,7 +51,7 @@ func Write(ctx context.Context, t *os.File, c Card) (Result, error) {
 		c.Progress = func(Phase, int64, int64) {}
 	}
 	w := writer{ctx: ctx, t: t, tell: c.Progress, head: make([]byte, headSize)}
-	if len(c.Files) > 0 {
+	if c.Files != nil {
 		if err := c.Image.TakesSettings(); err != nil {
 			return Result{}, err
 		}
@@ -73,8 +74,12 @@ func Write(ctx context.Context, t *os.File, c Card) (Result, error) {
 	if err := w.verify(m); err != nil {
 		return Result{}, err
 	}
-	if len(c.Files) > 0 {
-		if err := w.customise(c.Files, c.When, m.ImageSize); err != nil {
+	if c.Files != nil {
+		files, err := c.Files(ctx)
+		if err != nil {
+			return Result{}, err
+		}
+		if err := w.customise(files, c.When, m.ImageSize); err != nil {
 			return Result{}, err
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"farhand/client"
+	"farhand/image/flash"
 	"farhand/internal/lazyregexp"
 	"farhand/wire"
 )
@@ -188,6 +189,9 @@ func (a *app) describe(ctx context.Context, err error) failure {
 			f.Hint = a.untrustedHint(err)
 		}
 		return f
+	case errors.Is(err, flash.ErrSum):
+		return failure{Code: "FAILED", Message: err.Error(),
+			Hint: "nothing was written: fetch both files again, or remove the one with the checksum if it is another image's"}
 	default:
 		return failure{Code: "FAILED", Message: err.Error()}
 	}

@@ -21,7 +21,8 @@ func (a *app) flash() *cobra.Command {
 		Short: "Write the appliance's image onto a card, with its settings",
 		Long: `flash writes an image (plain, .xz or .gz) onto a card, reads it back, and puts the
 card's settings onto its first partition. With the .bmap file beside the image only
-what has content is written. A disk that is in use is refused, and before anything is
+what has content is written, and one with the checksum (NAME.sha256) is compared
+before anything is. A disk that is in use is refused, and before anything is
 overwritten flash asks once. Writing to a device takes Linux and root; elsewhere,
 write to a file.
 
@@ -47,6 +48,7 @@ type flashed struct {
 	Target     string   `json:"target"`
 	ImageBytes int64    `json:"image_size_bytes"`
 	Written    int64    `json:"written_bytes"`
+	Checked    string   `json:"sha256_file,omitempty"` // that the image is as it says
 	Files      []string `json:"files"`
 	Relay      string   `json:"relay,omitempty"`
 	ClaimID    string   `json:"claim_id,omitempty"`
@@ -74,33 +76,49 @@ func (a *app) runFlash(ctx context.Context, image, path string, f flashFlags) er
 	if err != nil {
 		return err
 	}
+	claim, err := a.cardClaim(ctx, f)
+	if err != nil {
+		return err
+	}
+	tell, end := a.flashProgress(ctx)
+	checked, err := source.Check(ctx, tell)
+	end()
+	if err != nil {
+		return err
+	}
+	if checked != "" {
+		a.note("%s is what %s says.", filepath.Base(image), filepath.Base(checked))
+	}
 	if err := a.mayOverwrite(ctx, target, image, f.yes); err != nil {
 		return err
 	}
-	claim, drop, err := a.cardClaim(ctx, f, &settings.Farhand)
+	done, err := a.writeCard(ctx, source, target, claim, &settings)
 	if err != nil {
-		return err
-	}
-	done, err := a.writeCard(ctx, source, target, settings)
-	if err != nil {
-		drop()
+		claim.drop(ctx)
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	if a.json {
-		return a.printJSON(flashed{path, done.Size, done.Written, []string{preseed.FarhandFile, preseed.PreseedFile},
-			settings.Farhand.Relay, claim.ID, settings.Hostname, settings.Farhand.RescuePassphrase})
+		return a.printJSON(flashed{path, done.Size, done.Written, checked, []string{preseed.FarhandFile, preseed.PreseedFile},
+			settings.Farhand.Relay, claim.made.ID, settings.Hostname, settings.Farhand.RescuePassphrase})
 	}
-	a.tellFlashed(path, done, settings, claim)
+	a.tellFlashed(path, done, settings, claim.made)
 	return nil
 }
 
-func (a *app) writeCard(ctx context.Context, source *flash.Source, target flash.Target, s preseed.Settings) (flash.Result, error) {
+// writeCard writes a card. Its claim key is made when the image is on it: what may
+// take minutes, and be killed meanwhile, leaves none behind.
+func (a *app) writeCard(ctx context.Context, source *flash.Source, target flash.Target, claim *cardClaim, s *preseed.Settings) (flash.Result, error) {
 	card, err := flash.OpenTarget(target)
 	if err != nil {
 		return flash.Result{}, err
 	}
+	files := func(ctx context.Context) (map[string][]byte, error) {
+		if s.Farhand.ClaimKey, err = claim.key(ctx); err != nil {
+			return nil, err
+		}
+		return map[string][]byte{preseed.PreseedFile: s.Preseed(), preseed.FarhandFile: s.Farhand.TOML()}, nil
+	}
 	tell, end := a.flashProgress(ctx)
-	files := map[string][]byte{preseed.PreseedFile: s.Preseed(), preseed.FarhandFile: s.Farhand.TOML()}
 	done, err := flash.Write(ctx, card, flash.Card{Image: source, Files: files, When: a.env.Now(), Progress: tell})
 	end()
 	return done, errors.Join(err, card.Close())
@@ -150,44 +168,75 @@ func (a *app) flashProgress(ctx context.Context) (tell flash.Progress, end func(
 	}, end
 }
 
-// cardClaim puts a new claim key into a card's settings if that is wanted; drop
-// makes it worthless again.
-func (a *app) cardClaim(ctx context.Context, f flashFlags, card *preseed.Farhand) (made client.IssuedClaim, drop func(), err error) {
-	drop = func() {}
-	l, err := a.who()
-	if f.noClaim || err != nil && !f.claim {
-		return made, drop, nil
-	} else if err != nil {
-		return made, drop, err
-	}
-	c, err := a.client(l)
-	if err != nil {
-		return made, drop, err
-	}
-	allowed, err := f.allowed()
-	if err == nil {
-		made, err = c.CreateClaim(ctx, client.NewClaim{MachineName: f.name, Capabilities: allowed, Roots: f.roots})
-	}
-	if err != nil {
-		c.Close()
-		return made, drop, fmt.Errorf("claim key (--no-claim does without): %w", err)
-	}
-	c.Close()
-	card.ClaimKey = made.ClaimKey
-	return made, func() { a.dropClaim(ctx, l, made.ID) }, nil
+// cardClaim is the claim key that a card gets, or none.
+type cardClaim struct {
+	app    *app
+	wanted bool
+	login  login
+	what   client.NewClaim
+	made   client.IssuedClaim // once it is
 }
 
-// dropClaim revokes a key that is on no card, also after an interrupt.
-func (a *app) dropClaim(ctx context.Context, l login, id string) {
+// cardClaim says which key a card is to get, and asks the relay whether it lets its
+// owner in: that is better known before anything is overwritten.
+func (a *app) cardClaim(ctx context.Context, f flashFlags) (*cardClaim, error) {
+	k := &cardClaim{app: a}
+	var err error
+	if k.login, err = a.who(); f.noClaim || err != nil && !f.claim {
+		return k, nil
+	} else if err != nil {
+		return nil, err
+	}
+	allowed, err := f.allowed()
+	if err != nil {
+		return nil, err
+	}
+	k.wanted, k.what = true, client.NewClaim{MachineName: f.name, Capabilities: allowed, Roots: f.roots}
+	return k, k.with(func(c *client.Client) error {
+		_, err := c.Claims(ctx)
+		return err
+	})
+}
+
+func (k *cardClaim) with(do func(*client.Client) error) error {
+	c, err := k.app.client(k.login)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if err := do(c); err != nil {
+		return fmt.Errorf("claim key (--no-claim does without): %w", err)
+	}
+	return nil
+}
+
+// key makes the key; empty if none is wanted.
+func (k *cardClaim) key(ctx context.Context) (string, error) {
+	if !k.wanted {
+		return "", nil
+	}
+	err := k.with(func(c *client.Client) (err error) {
+		k.made, err = c.CreateClaim(ctx, k.what)
+		return err
+	})
+	return k.made.ClaimKey, err
+}
+
+// drop revokes a key that is on no whole card, also after an interrupt.
+func (k *cardClaim) drop(ctx context.Context) {
+	id := k.made.ID
+	if id == "" {
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
-	c, err := a.client(l)
+	c, err := k.app.client(k.login)
 	if err == nil {
 		defer c.Close()
 		err = c.RevokeClaim(ctx, id)
 	}
 	if err != nil {
-		a.note("The claim key %s is on no whole card and still good: farhand claim revoke %s", id, id)
+		k.app.note("The claim key %s is on no whole card and still good: farhand claim revoke %s", id, id)
 	}
 }
 

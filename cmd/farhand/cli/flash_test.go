@@ -2,7 +2,9 @@ package cli_test
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -79,6 +81,47 @@ func cardSettings(t *testing.T, card string) preseed.Settings {
 	return s
 }
 
+// fill copies an image, and leaves no room on its first partition.
+func fill(t *testing.T, image, to string) {
+	t.Helper()
+	b, err := os.ReadFile(image)
+	if err == nil {
+		err = os.WriteFile(to, b, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	tab, err := table.Read(bytes.NewReader(b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(to, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	p := tab.Partitions[0]
+	v, err := fat.Open(window{f, p.Start * 512}, p.Size*512)
+	if err == nil {
+		err = v.WriteFile("filler", make([]byte, v.Free()), time.Unix(1_790_000_000, 0))
+	}
+	if err == nil {
+		err = v.Flush()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// window is a part of a file.
+type window struct {
+	f  *os.File
+	at int64
+}
+
+func (w window) ReadAt(b []byte, off int64) (int, error)  { return w.f.ReadAt(b, w.at+off) }
+func (w window) WriteAt(b []byte, off int64) (int, error) { return w.f.WriteAt(b, w.at+off) }
+
 type onlyRead struct{ *bytes.Reader }
 
 func (onlyRead) WriteAt([]byte, int64) (int, error) { return 0, os.ErrPermission }
@@ -144,8 +187,42 @@ func TestFlash(t *testing.T) {
 	if code, _, errs := farhand("", "flash", damaged, "other.img"); code != 1 || !strings.Contains(errs, "damaged") {
 		t.Errorf("a damaged image: exit code %d: %s", code, errs)
 	}
+	// This one has no room for the settings, which shows when the key is made.
+	full := filepath.Join(home, "full.img")
+	fill(t, image, full)
+	if code, _, errs := farhand("", "flash", full, "other.img"); code != 1 || !strings.Contains(errs, "file system full") {
+		t.Errorf("an image without room: exit code %d: %s", code, errs)
+	}
+	// And here the image is another than the one that was published.
+	if err := os.WriteFile(image+".sha256", []byte(strings.Repeat("0", 64)+"  "+filepath.Base(image)+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	before, err := os.ReadFile("card.img")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if code, _, errs := farhand("", "flash", image, "card.img", "--yes"); code != 1 || !strings.Contains(errs, "isn't what its checksum says") || !strings.Contains(errs, "nothing was written") {
+		t.Errorf("another checksum: exit code %d: %s", code, errs)
+	}
+	if after, err := os.ReadFile("card.img"); err != nil || !bytes.Equal(before, after) {
+		t.Errorf("it was written all the same: %v", err)
+	}
 	if again := must("", "claim", "list"); strings.Count(again, "\n") != 2 {
 		t.Errorf("a key is left behind:\n%s", again)
+	}
+	sum, err := os.ReadFile(image)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(image+".sha256", fmt.Appendf(nil, "%x  %s\n", sha256.Sum256(sum), filepath.Base(image)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code, _, errs := farhand("", "flash", image, "checked.img", "--no-claim"); code != 0 || !strings.Contains(errs, "farhand.img is what farhand.img.sha256 says") {
+		t.Errorf("the right checksum: exit code %d: %s", code, errs)
+	}
+	// Nobody is let in who couldn't be in the end: known before anything is written.
+	if code, _, errs := farhand("", "--relay", "https://127.0.0.1:1", "flash", image, "never.img", "--claim"); code == 0 || !strings.Contains(errs, "not logged in") {
+		t.Errorf("another relay: exit code %d: %s", code, errs)
 	}
 
 	if out := must("", "flash", image, "third.img", "--no-claim", "--user", "ann", "--user-password-file", "wifi"); !strings.Contains(out, "ann can't log in") {
@@ -158,6 +235,7 @@ func TestFlash(t *testing.T) {
 	}
 	var answer struct {
 		Target  string `json:"target"`
+		Checked string `json:"sha256_file"`
 		ClaimID string `json:"claim_id"`
 		Rescue  string `json:"rescue_passphrase"`
 	}
@@ -171,7 +249,7 @@ func TestFlash(t *testing.T) {
 	if s.Wifi == nil || string(s.Wifi.SSID) != "\xff\x01" || s.Wifi.Passphrase != "" {
 		t.Errorf("a network whose name is no text: %+v", s.Wifi)
 	}
-	if answer.Target != "card.img" || answer.ClaimID != "" || s.Farhand.ClaimKey != "" || s.Farhand.RescuePassphrase != answer.Rescue || s.User != nil || s.Farhand.Shell || s.Farhand.Relay != r.URL() {
+	if answer.Target != "card.img" || answer.Checked != image+".sha256" || answer.ClaimID != "" || s.Farhand.ClaimKey != "" || s.Farhand.RescuePassphrase != answer.Rescue || s.User != nil || s.Farhand.Shell || s.Farhand.Relay != r.URL() {
 		t.Errorf("%+v, %+v", answer, s)
 	}
 }
