@@ -1,7 +1,9 @@
 package llm
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"math"
 	"net/http"
@@ -13,10 +15,65 @@ import (
 
 // ollama is a backend by Ollama's own API, which alone takes a context length, an
 // explicit no to thinking and how long a model is kept.
-type ollama struct{ client *api.Client }
+type ollama struct {
+	client *api.Client
+	base   *url.URL
+	http   *http.Client
+}
 
 func newOllama(base *url.URL, client *http.Client) *ollama {
-	return &ollama{api.NewClient(base, client)}
+	return &ollama{api.NewClient(base, client), base, client}
+}
+
+// stream posts a request and gives take each line of the answer. The client library
+// does the same with 8 MiB of fresh memory for each answer, which costs more time
+// than all else that is between a question and its first token.
+func (o *ollama) stream(ctx context.Context, path string, request any, take func(line []byte) error) error {
+	text, err := json.Marshal(request)
+	if err != nil {
+		return err
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, o.base.JoinPath(path).String(), bytes.NewReader(text))
+	if err != nil {
+		return err
+	}
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Accept", "application/x-ndjson")
+	resp, err := o.http.Do(r)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	lines := newLines(resp.Body, json.Valid)
+	for lines.Scan() {
+		if len(bytes.TrimSpace(lines.Bytes())) == 0 {
+			continue
+		}
+		var failure struct {
+			Error string `json:"error"`
+		}
+		if json.Unmarshal(lines.Bytes(), &failure) == nil && failure.Error != "" {
+			return errors.New(failure.Error)
+		}
+		if err := take(lines.Bytes()); err != nil {
+			return err
+		}
+	}
+	return endOf(lines)
+}
+
+// streamed is a line as a T, for take.
+func streamed[T any](take func(T) error) func([]byte) error {
+	return func(line []byte) error {
+		var v T
+		if err := json.Unmarshal(line, &v); err != nil {
+			if !json.Valid(line) {
+				return errors.New(excerpt(string(line))) // says more than what is wrong with it
+			}
+			return err
+		}
+		return take(v)
+	}
 }
 
 func (o *ollama) version(ctx context.Context) (string, error) { return o.client.Version(ctx) }
@@ -48,7 +105,7 @@ func (o *ollama) chat(ctx context.Context, c chat, take func(piece) error) error
 		request.Messages = append(request.Messages, api.Message{Role: m.role, Content: m.content})
 	}
 	run := func() error {
-		return o.client.Chat(ctx, request, func(r api.ChatResponse) error { return take(ollamaPiece(r)) })
+		return o.stream(ctx, "api/chat", request, streamed(func(r api.ChatResponse) error { return take(ollamaPiece(r)) }))
 	}
 	err := run()
 	if refusal, ok := errors.AsType[*backendError](err); ok && refusal.refusesThink() {
@@ -113,8 +170,8 @@ func (o *ollama) loaded(ctx context.Context) ([]Loaded, error) {
 // unload asks for the model with no prompt and no time to stay, which is how the
 // API says it.
 func (o *ollama) unload(ctx context.Context, model string) error {
-	return o.client.Generate(ctx, &api.GenerateRequest{Model: model, KeepAlive: &api.Duration{}},
-		func(api.GenerateResponse) error { return nil })
+	request := &api.GenerateRequest{Model: model, KeepAlive: &api.Duration{}}
+	return o.stream(ctx, "api/generate", request, func([]byte) error { return nil })
 }
 
 // cacheBytes is the key-value cache of a transformer: two vectors a layer and
@@ -149,9 +206,9 @@ func (o *ollama) cacheBytes(ctx context.Context, model string) (int64, error) {
 }
 
 func (o *ollama) pull(ctx context.Context, model string, progress func(Progress) error) error {
-	return o.client.Pull(ctx, &api.PullRequest{Model: model}, func(p api.ProgressResponse) error {
+	return o.stream(ctx, "api/pull", &api.PullRequest{Model: model}, streamed(func(p api.ProgressResponse) error {
 		return progress(Progress{Status: p.Status, Digest: p.Digest, Total: p.Total, Completed: p.Completed})
-	})
+	}))
 }
 
 func (o *ollama) remove(ctx context.Context, model string) error {

@@ -1,7 +1,6 @@
 package llm
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -10,7 +9,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"syscall"
 	"time"
 )
 
@@ -20,9 +18,6 @@ type openAI struct {
 	base   *url.URL
 	client *http.Client
 }
-
-// maxEvent bounds one line of a stream, as Ollama's client does with its lines.
-const maxEvent = 8 << 20
 
 func (o *openAI) models(ctx context.Context) ([]Model, error) {
 	var answer struct {
@@ -140,9 +135,7 @@ func (o *openAI) open(ctx context.Context, request any) (io.ReadCloser, error) {
 // readEvents reads server-sent events (WHATWG HTML §9.2) until [DONE]. What is
 // counted comes after the finish reason, so the last piece waits for it.
 func readEvents(body io.Reader, take func(piece) error) error {
-	lines := bufio.NewScanner(body)
-	lines.Buffer(make([]byte, 0, 4<<10), maxEvent)
-	lines.Split(func(data []byte, _ bool) (int, []byte, error) { return bufio.ScanLines(data, false) }) // a line that was cut is none
+	lines := newLines(body, func([]byte) bool { return false })
 	var last piece
 	for lines.Scan() {
 		data, ok := bytes.CutPrefix(lines.Bytes(), []byte("data:"))
@@ -181,11 +174,8 @@ func readEvents(body io.Reader, take func(piece) error) error {
 			return err
 		}
 	}
-	switch err := lines.Err(); {
-	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET):
-		return errTruncated // the server has gone
-	case err != nil:
-		return fmt.Errorf("read the answer: %w", err)
+	if err := endOf(lines); err != nil {
+		return err
 	}
 	if !last.done {
 		return errTruncated

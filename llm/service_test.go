@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -216,7 +217,9 @@ func TestFailures(t *testing.T) {
 		{"401", func(c *chatCall) { c.WriteHeader(401); fmt.Fprint(c, `{"error":"unauthorized"}`) }, wire.LocalLLMFailed, "unauthorized", ""},
 		{"redirect", func(c *chatCall) { c.Header().Set("Location", "http://elsewhere.test/"); c.WriteHeader(307) }, wire.LocalLLMFailed, "", ""},
 		{"404", func(c *chatCall) { c.WriteHeader(404); fmt.Fprint(c, `{"error":"model 'tiny:1b' not found"}`) }, wire.ModelNotAvailable, "not found", ""},
-		{"a line of 9 MB", func(c *chatCall) { c.delta(strings.Repeat("x", 9<<20)) }, wire.LocalLLMFailed, "before the answer was complete", ""},
+		{"a line of 9 MB", func(c *chatCall) { c.delta(strings.Repeat("x", 9<<20)) }, wire.LocalLLMFailed, "a line of more than 8388608 bytes", ""},
+		{"a line that nothing ends", func(c *chatCall) { c.delta("Hel"); fmt.Fprint(c, `{"error":"no`) }, wire.LocalLLMFailed, "before the answer was complete", `"Hel"`},
+		{"an error that nothing ends", func(c *chatCall) { c.delta("Hel"); fmt.Fprint(c, `{"error":"no memory"}`) }, wire.LocalLLMFailed, "no memory", `"Hel"`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := newService(t, serve(t, c.chat).URL, Config{})
@@ -234,6 +237,24 @@ func TestFailures(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// An answer takes memory by its own size: a board has little, and clearing it takes
+// longer than all else that is between a question and its first token.
+func TestMemoryOfAnswers(t *testing.T) {
+	s := newService(t, serve(t, func(c *chatCall) { c.delta("Hello"); c.done("stop") }).URL, Config{})
+	const many = 20
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for range many {
+		if _, _, err := complete(t, s, ask("tiny:1b")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	runtime.ReadMemStats(&after)
+	if each := (after.TotalAlloc - before.TotalAlloc) / many; each > 1<<20 {
+		t.Errorf("an answer of a word takes %d bytes", each)
 	}
 }
 

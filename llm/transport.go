@@ -1,13 +1,16 @@
 package llm
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -96,6 +99,32 @@ func errorText(body []byte) string {
 		return excerpt(orElse(doc.Message, string(body)))
 	}
 	return excerpt(string(body))
+}
+
+// maxLine bounds one line of an answer.
+const maxLine = 8 << 20
+
+// newLines reads the lines of an answer that grows. One that nothing ends was cut and
+// is none, unless it is whole.
+func newLines(body io.Reader, whole func([]byte) bool) *bufio.Scanner {
+	lines := bufio.NewScanner(body)
+	lines.Buffer(make([]byte, 0, 4<<10), maxLine)
+	lines.Split(func(data []byte, end bool) (int, []byte, error) { return bufio.ScanLines(data, end && whole(data)) })
+	return lines
+}
+
+// endOf is how an answer ended of which there are no more lines: nil, if nothing is
+// wrong, errTruncated, if the server has gone.
+func endOf(lines *bufio.Scanner) error {
+	switch err := lines.Err(); {
+	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET):
+		return errTruncated
+	case errors.Is(err, bufio.ErrTooLong):
+		return fmt.Errorf("the server sent a line of more than %d bytes", maxLine)
+	case err != nil:
+		return fmt.Errorf("read the answer: %w", err)
+	}
+	return nil
 }
 
 // bounded is a body that fails rather than go on for ever.
