@@ -100,6 +100,15 @@ const (
 	RelayUntrusted   wire.Code = "RELAY_UNTRUSTED"
 )
 
+// relayUnavailable is the relay's word that it can't answer just now, as while its
+// store is out of reach.
+const relayUnavailable wire.Code = "UNAVAILABLE"
+
+// relayAway says whether there is no relay to ask just now.
+func relayAway(err error) bool {
+	return errors.Is(err, RelayUnreachable) || errors.Is(err, relayUnavailable)
+}
+
 // linkError is a failure to reach the relay. It is its code and its cause.
 type linkError struct {
 	code wire.Code

@@ -259,7 +259,7 @@ var redialDelays = [...]time.Duration{100 * time.Millisecond, 400 * time.Millise
 func (s *socket) redial(again bool) (*connection, error) {
 	for attempt := 0; ; attempt++ {
 		conn, err := s.dial(s.ctx)
-		if err == nil || !again || attempt == len(redialDelays) || !errors.Is(err, RelayUnreachable) {
+		if err == nil || !again || attempt == len(redialDelays) || !relayAway(err) {
 			return conn, err
 		}
 		s.log.Debug("relay link: dialling again", "attempt", attempt+1, "error", err)

@@ -459,7 +459,7 @@ const calm = 20 * time.Second
 // passing says whether what keeps a stream from being attached may be over soon.
 func passing(err error) bool {
 	switch wire.CodeOf(err) {
-	case wire.MachineUnreachable, wire.RequestTimeout, wire.ShimOverloaded, wire.OpUnconfirmed, RelayUnreachable:
+	case wire.MachineUnreachable, wire.RequestTimeout, wire.ShimOverloaded, wire.OpUnconfirmed, RelayUnreachable, relayUnavailable:
 		return true
 	}
 	return false

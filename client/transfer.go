@@ -500,7 +500,7 @@ func (p *patience) wait(ctx context.Context, err error) error {
 	default:
 		reason, _ := wire.AsError(err).Details["reason"].(string)
 		stopping := code == wire.InternalError && (reason == "stopping" || reason == "closed")
-		if !stopping && !errors.Is(err, RelayUnreachable) && !errors.As(err, &lost) {
+		if !stopping && !relayAway(err) && !errors.As(err, &lost) {
 			return err
 		}
 	}
