@@ -100,7 +100,7 @@ func (r *Relay) request(to *sender, env wire.Envelope) {
 	if flow != nil {
 		flow()
 	}
-	if t == wire.THardwareResult || t == wire.THardwareListResponse {
+	if t == wire.THardwareResult || t == wire.THardwareListResponse || t == wire.TTopResponse {
 		r.begin(m, &outlet{to, env})
 	}
 }

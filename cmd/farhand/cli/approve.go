@@ -131,7 +131,7 @@ func (a *app) showAsking(p client.Approval, d client.Decision) {
 		}
 		row("is allowed", ceiling(c))
 	}
-	t.write(a.env.Stderr, a.style.err, a.style.errWidth)
+	t.write(a.env.Stderr, a.style.err, a.style.errWidth())
 	if d.Approve && p.Capabilities.Has(wire.Shell) && !slices.Contains(d.Capabilities, wire.Shell) {
 		a.note("The shell is not allowed; to allow it: --allow %s", strings.ReplaceAll(join(append(slices.Clone(d.Capabilities), wire.Shell)), ", ", ","))
 	}

@@ -125,7 +125,7 @@ func (a *app) showActs(ctx context.Context, c *client.Client, lines int) error {
 		}
 		t.add(plain(when), plain(dash(first(by[r.Details.Holder], shortIDs([]string{r.Details.Holder})[0]))), plain(dash(first(names[machine], machine))), plain(clean(r.Op)), how)
 	}
-	return t.write(a.env.Stdout, a.style.out, a.style.width)
+	return t.write(a.env.Stdout, a.style.out, a.style.width())
 }
 
 // noteMissing says that what follows isn't all.

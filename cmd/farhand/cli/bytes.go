@@ -113,7 +113,7 @@ func (a *app) printBytes(b []byte, f byteForm) error {
 			text += "\n"
 		}
 	case a.style.outTTY && !f.raw:
-		text = dump(b, a.style.width)
+		text = dump(b, a.style.width())
 	default:
 		_, err := a.env.Stdout.Write(b)
 		return err

@@ -105,7 +105,7 @@ func (a *app) claimList() *cobra.Command {
 				}
 				t.add(plain(ids[i]), plain(dash(x.MachineName)), plain(ceiling(x.Ceiling())), plain(state))
 			}
-			return t.write(a.env.Stdout, a.style.out, a.style.width)
+			return t.write(a.env.Stdout, a.style.out, a.style.width())
 		},
 	}
 }

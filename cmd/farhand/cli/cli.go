@@ -111,7 +111,7 @@ farhand exec -- uptime, farhand ls :/etc.`,
 		cmd.SetOut(&text)
 		help(cmd, args)
 		cmd.SetOut(a.env.Stdout)
-		a.printf("%s", foldHelp(text.String(), a.style.width))
+		a.printf("%s", foldHelp(text.String(), a.style.width()))
 	})
 	root.AddGroup(
 		&cobra.Group{ID: "use", Title: "Use machines:"},

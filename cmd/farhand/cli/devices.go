@@ -85,7 +85,7 @@ func (a *app) printDevices(list wire.HardwareListResponse) error {
 	for _, d := range list.Devices {
 		t.add(cell{d.ID, a.style.out.bold}, plain(dash(what(d))), plain(dash(first(d.Port, d.Chip))), a.availability(d))
 	}
-	if err := t.write(a.env.Stdout, a.style.out, a.style.width); err != nil {
+	if err := t.write(a.env.Stdout, a.style.out, a.style.width()); err != nil {
 		return err
 	}
 	if list.Truncated {

@@ -220,8 +220,8 @@ func say(w io.Writer, f failure, s style) {
 			prefix += ": "
 		}
 	}
-	fmt.Fprintln(w, foldAt(prefix+clean(f.Message), s.errWidth, 4)) // further in than what to do
+	fmt.Fprintln(w, foldAt(prefix+clean(f.Message), s.errWidth(), 4)) // further in than what to do
 	if f.Hint != "" {
-		fmt.Fprintln(w, fold("  "+clean(f.Hint), s.errWidth))
+		fmt.Fprintln(w, fold("  "+clean(f.Hint), s.errWidth()))
 	}
 }

@@ -125,8 +125,12 @@ func (a *app) printRun(r machineRun) error {
 	}
 	if r.Error != nil {
 		room := a.style
-		if room.errWidth > 0 {
-			room.errWidth = max(room.errWidth-shown(clean(r.Name)+": "), 1)
+		room.errRoom = func() int {
+			n := a.style.errWidth()
+			if n > 0 {
+				n = max(n-shown(clean(r.Name)+": "), 1)
+			}
+			return n
 		}
 		say(prefixer{a.env.Stderr, a.style.err.dim(clean(r.Name) + ":")}, *r.Error, room)
 	}
@@ -175,7 +179,7 @@ func (a *app) summary(runs []machineRun) error {
 		t.add(plain(r.Name), exit, plain(took))
 	}
 	fmt.Fprintln(a.env.Stderr)
-	if err := t.write(a.env.Stderr, a.style.err, a.style.errWidth); err != nil {
+	if err := t.write(a.env.Stderr, a.style.err, a.style.errWidth()); err != nil {
 		return err
 	}
 	a.note("%d of %d succeeded.", good, len(runs))

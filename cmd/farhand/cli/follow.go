@@ -26,6 +26,7 @@ type watching struct {
 	record func(json.RawMessage) error
 	data   func(offset int64, b []byte) error
 	redraw func() // shows what record changed, a moment later at the latest
+	view   *live  // what redraw draws, in place; nil: nothing stands there
 	lost   func(from, to int64)
 	// task is what ends by itself and isn't done before: an interrupt fails it.
 	task bool
@@ -68,6 +69,8 @@ const (
 	redrawn = 50 * time.Millisecond
 	// looked is how often is looked whether the link is there.
 	looked = 500 * time.Millisecond
+	// resized is how often is looked whether a live view has another width.
+	resized = 100 * time.Millisecond
 )
 
 // errEnough ends a watch that has seen what it wanted.
@@ -109,14 +112,19 @@ func (a *app) pump(ctx context.Context, st *client.Stream, w watching) error {
 	)
 	for {
 		wait := looked
-		if dirty {
+		switch {
+		case dirty:
 			wait = redrawn
+		case w.view != nil && len(w.view.drawn) > 0:
+			wait = resized
 		}
 		bounded, cancel := context.WithTimeout(ctx, wait)
 		c, err := st.Next(bounded)
 		cancel()
 		if err != nil && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
-			a.tellTrouble(st, &trouble)
+			if a.tellTrouble(st, &trouble, w.view) || w.view.stale() {
+				dirty = !a.json
+			}
 		}
 		if dirty && w.redraw != nil && (err != nil || c.End != nil) {
 			w.redraw()
@@ -142,9 +150,9 @@ func (a *app) pump(ctx context.Context, st *client.Stream, w watching) error {
 		if a.outErr != nil { // nobody reads it any more
 			return a.outErr
 		}
-		dirty = !a.json
+		dirty = !a.json && w.redraw != nil
 		if c.End != nil {
-			if dirty && w.redraw != nil {
+			if dirty {
 				w.redraw()
 			}
 			return ended(*c.End, w.ungranted)
@@ -152,9 +160,14 @@ func (a *app) pump(ctx context.Context, st *client.Stream, w watching) error {
 	}
 }
 
-// tellTrouble says that a link is lost or back, once each time.
-func (a *app) tellTrouble(st *client.Stream, told *error) {
+// tellTrouble says that a link is lost or back, once each time; that takes away
+// what is drawn.
+func (a *app) tellTrouble(st *client.Stream, told *error, view *live) bool {
 	now := st.Trouble()
+	said := (now != nil) != (*told != nil)
+	if said {
+		view.gone()
+	}
 	switch {
 	case now != nil && *told == nil:
 		a.note("The link is lost (%s); it is tried again.", clean(now.Error()))
@@ -162,6 +175,7 @@ func (a *app) tellTrouble(st *client.Stream, told *error) {
 		a.note("The link is back.")
 	}
 	*told = now
+	return said
 }
 
 // show shows one chunk.
@@ -175,6 +189,7 @@ func (a *app) show(c client.Chunk, w watching) error {
 		case w.lost != nil:
 			w.lost(c.Lost.From, c.Lost.To)
 		default:
+			w.view.gone()
 			a.note("%d were lost.", c.Lost.To-c.Lost.From)
 		}
 	}
@@ -270,26 +285,68 @@ func ended(end wire.StreamEnd, ungranted wire.Code) error {
 // live is a few lines on a terminal that are written again in place.
 type live struct {
 	a     *app
-	drawn int // lines that stand there
+	drawn []int // how many columns each line has that stands there
+	width int   // the terminal had, then
 }
 
-// draw writes a table in the place of the one before.
+// draw writes a table in the place of the one before, or as much of it as the
+// terminal has lines for: what has left it above can't be written again.
 func (l *live) draw(t table) {
-	l.a.printf("%s", l.over(t.text(l.a.style.out, l.a.style.width)))
-}
-
-// over puts text in the place of what was drawn before.
-func (l *live) over(text string) string {
-	up := ""
-	if l.drawn > 0 {
-		up = "\x1b[" + strconv.Itoa(l.drawn) + "A"
-	}
-	l.drawn = 0
-	for line := range strings.Lines(text) { // a word that is wider than the terminal takes several
-		l.drawn++
-		if n := shown(strings.TrimRight(line, "\n")); l.a.style.width > 0 && n > l.a.style.width {
-			l.drawn += (n - 1) / l.a.style.width
+	style := l.a.style
+	text := t.text(style.out, style.width())
+	if most := current(style.height) - 1; most > 0 {
+		lines := strings.SplitAfter(text, "\n")
+		if taken := rows(widths(text), style.width()); taken > most {
+			for len(lines) > 0 && taken > most-1 {
+				lines = lines[:len(lines)-1]
+				text = strings.Join(lines, "")
+				taken = rows(widths(text), style.width())
+			}
+			text += style.out.dim("…") + "\n"
 		}
 	}
+	l.a.printf("%s", l.over(text))
+}
+
+// over puts text in the place of what was drawn before. A terminal that was made
+// narrower meanwhile has broken the lines that became too wide.
+func (l *live) over(text string) string {
+	width, up := l.a.style.width(), ""
+	if n := rows(l.drawn, width); n > 0 {
+		up = "\x1b[" + strconv.Itoa(n) + "A"
+	}
+	l.drawn, l.width = widths(text), width
 	return up + "\r\x1b[J" + text
+}
+
+// gone takes away what is drawn, before something is told that stays above.
+func (l *live) gone() {
+	if l != nil && len(l.drawn) > 0 {
+		l.a.printf("%s", l.over(""))
+	}
+}
+
+// stale says whether the terminal has another width than when this was drawn.
+func (l *live) stale() bool {
+	return l != nil && len(l.drawn) > 0 && l.width != l.a.style.width()
+}
+
+// widths are how many columns the lines of a text have.
+func widths(text string) []int {
+	var all []int
+	for line := range strings.Lines(text) {
+		all = append(all, shown(strings.TrimRight(line, "\n")))
+	}
+	return all
+}
+
+// rows is how many lines of a terminal lines of so many columns take.
+func rows(lines []int, width int) int {
+	n := len(lines)
+	for _, columns := range lines { // a word that is wider than the terminal takes several
+		if width > 0 && columns > width {
+			n += (columns - 1) / width
+		}
+	}
+	return n
 }

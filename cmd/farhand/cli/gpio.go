@@ -208,7 +208,7 @@ func (a *app) printLevels(v wire.GPIOValues, brief bool) error {
 		return nil
 	}
 	t := a.levels(v.Lines)
-	return t.write(a.env.Stdout, a.style.out, a.style.width)
+	return t.write(a.env.Stdout, a.style.out, a.style.width())
 }
 
 func (a *app) levels(lines []wire.GPIOValue) table {

@@ -59,7 +59,7 @@ func (a *app) printChip(chip wire.GPIOChip) error {
 		}
 		t.add(plain(strconv.Itoa(l.Line)), plain(dash(l.Name)), plain(dash(pin)), plain(l.Direction), plain(dash(lineSettings(l))), by)
 	}
-	return t.write(a.env.Stdout, a.style.out, a.style.width)
+	return t.write(a.env.Stdout, a.style.out, a.style.width())
 }
 
 // lineUser is who has a line; empty if nobody. The daemon itself is nobody.

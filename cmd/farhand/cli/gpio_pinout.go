@@ -173,7 +173,7 @@ func (a *app) printBoard(b board) error {
 	}
 	a.printf("%s\n\n", a.style.out.bold(clean(b.Board)))
 	lines := a.headerLines(b, sideNote)
-	wide := func(line string) bool { return a.style.width > 0 && shown(line) > a.style.width }
+	wide := func(line string) bool { return a.style.width() > 0 && shown(line) > a.style.width() }
 	if !slices.ContainsFunc(lines, wide) {
 		a.printf("%s\n", strings.Join(lines, "\n"))
 	} else { // what stands beside a pin stands below the header
@@ -184,7 +184,7 @@ func (a *app) printBoard(b board) error {
 				t.add(cell{fmt.Sprintf("(%2d)  %s", p.Pin, p.Name), func(s string) string { return a.paintPin(p, s) }}, cell{note, a.style.out.dim})
 			}
 		}
-		if err := t.write(a.env.Stdout, a.style.out, a.style.width); err != nil {
+		if err := t.write(a.env.Stdout, a.style.out, a.style.width()); err != nil {
 			return err
 		}
 	}
@@ -285,7 +285,7 @@ func (a *app) printFunctions(b board) error {
 		t.add(row...)
 	}
 	a.printf("\n")
-	return t.write(a.env.Stdout, a.style.out, a.style.width)
+	return t.write(a.env.Stdout, a.style.out, a.style.width())
 }
 
 // completeLine completes a machine, a chip and then lines of the header, with

@@ -172,7 +172,7 @@ func (a *app) printPWM(s wire.GPIOPWMState) error {
 		row("edges late by", fmt.Sprintf("half of them less than %.4g µs, 99 of 100 less than %.4g µs, all less than %.4g µs", j.P50US, j.P99US, j.MaxUS))
 	}
 	row("when given back", string(s.OnRelease))
-	if err := t.write(a.env.Stdout, a.style.out, a.style.width); err != nil {
+	if err := t.write(a.env.Stdout, a.style.out, a.style.width()); err != nil {
 		return err
 	}
 	if s.Reason != "" {

@@ -124,11 +124,15 @@ func (a *app) stay(ctx context.Context, at spot, lines []wire.GPIOValue, end wir
 	tick := time.NewTicker(max(every, leastRenewal))
 	defer tick.Stop()
 	look := wire.GPIOGet{GPIOSelect: wire.GPIOSelect{Lines: wire.GPIOLines{Names: kept}}}
+	looks := time.NewTicker(resized)
+	defer looks.Stop()
+	now := wire.GPIOValues{Lines: lines}
 	var err error
 	for err == nil {
 		select {
+		case <-looks.C:
+			err = show(now)
 		case <-tick.C:
-			var now wire.GPIOValues
 			if now, err = at.session.GPIOGet(ctx, at.device, look, true); err == nil {
 				err = show(now)
 			}
@@ -150,7 +154,7 @@ func (a *app) showLevels(begin wire.GPIOValues) func(wire.GPIOValues) error {
 	view := live{a: a}
 	var last []wire.GPIOValue
 	show := func(v wire.GPIOValues) error {
-		if slices.Equal(last, v.Lines) {
+		if slices.Equal(last, v.Lines) && !view.stale() {
 			return nil
 		}
 		last = v.Lines

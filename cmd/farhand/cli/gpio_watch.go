@@ -76,6 +76,9 @@ func (a *app) runWatch(ctx context.Context, at spot, request wire.GPIOWatch, unt
 	if err != nil {
 		return err
 	}
+	for _, n := range opened.Polled { // before anything is drawn in place
+		a.note("line %d has no interrupt: its edges are found by looking at it.", n)
+	}
 	w := watching{opened: opened}
 	if log || !a.style.outTTY {
 		if !a.json {
@@ -90,10 +93,7 @@ func (a *app) runWatch(ctx context.Context, at spot, request wire.GPIOWatch, unt
 			view.lines = append(view.lines, edgeLine{GPIOValue: l})
 		}
 		view.draw()
-		w.record, w.redraw = records(a, until.count, view.take), view.draw
-	}
-	for _, n := range opened.Polled {
-		a.note("line %d has no interrupt: its edges are found by looking at it.", n)
+		w.record, w.redraw, w.view = records(a, until.count, view.take), view.draw, &view.live
 	}
 	return a.follow(bounded, st, w)
 }

@@ -231,7 +231,7 @@ func (a *app) printGrants(g client.Grants) error {
 	row("devices", devices)
 	row("directories", listOrAll(g.Approval.Roots))
 	row("since", a.age(g.Approved))
-	if err := t.write(a.env.Stdout, a.style.out, a.style.width); err != nil {
+	if err := t.write(a.env.Stdout, a.style.out, a.style.width()); err != nil {
 		return err
 	}
 	if len(g.Effective.Devices) > 0 {
@@ -240,7 +240,7 @@ func (a *app) printGrants(g client.Grants) error {
 		for _, reach := range g.Effective.Devices {
 			d.add(cell{reach.ID, a.style.out.bold}, a.reachCell(reach))
 		}
-		if err := d.write(a.env.Stdout, a.style.out, a.style.width); err != nil {
+		if err := d.write(a.env.Stdout, a.style.out, a.style.width()); err != nil {
 			return err
 		}
 	}
@@ -254,7 +254,7 @@ func (a *app) printGrants(g client.Grants) error {
 		k.add(plain(first(x.Name, x.ID)), plain(a.until(x.ExpiresAt)), plain(ceiling(x.Ceiling)),
 			plain(fmt.Sprintf("%s; %d devices", first(join(x.Effective.Capabilities), "nothing"), n)))
 	}
-	return k.write(a.env.Stdout, a.style.out, a.style.width)
+	return k.write(a.env.Stdout, a.style.out, a.style.width())
 }
 
 // reachCell says what may be done with a device, or what forbids it.

@@ -65,7 +65,7 @@ and quick are the two ways to ask, auto takes the one that is safer for each add
 func (a *app) printScan(s wire.I2CScanned) error {
 	var b strings.Builder
 	columns := 16
-	if a.style.width > 0 && a.style.width < len("00:")+16*len(" 00") {
+	if a.style.width() > 0 && a.style.width() < len("00:")+16*len(" 00") {
 		columns = 8
 	}
 	b.WriteString("    ")
@@ -96,7 +96,7 @@ func (a *app) printScan(s wire.I2CScanned) error {
 	}
 	for _, f := range s.Addresses {
 		if f.Status == wire.I2CKernel {
-			b.WriteString(fold(fmt.Sprintf("%s is used by the kernel: %s", f.Address, clean(first(f.Driver, "a driver"))), a.style.fold) + "\n")
+			b.WriteString(fold(fmt.Sprintf("%s is used by the kernel: %s", f.Address, clean(first(f.Driver, "a driver"))), a.style.fold()) + "\n")
 		}
 	}
 	a.printf("%s", b.String())

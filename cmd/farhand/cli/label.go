@@ -94,7 +94,7 @@ a group. farhand label puts a machine into one.`,
 			for _, g := range groups {
 				t.add(cell{g.Name, a.style.out.bold}, plain(strconv.Itoa(g.Online)+" of "+strconv.Itoa(len(g.Machines))), plain(strings.Join(g.Machines, ", ")))
 			}
-			return t.write(a.env.Stdout, a.style.out, a.style.width)
+			return t.write(a.env.Stdout, a.style.out, a.style.width())
 		},
 	}
 }

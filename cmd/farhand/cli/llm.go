@@ -140,7 +140,7 @@ func (a *app) showModels(status wire.LLMStatus, models []wire.LLMModel) error {
 		}
 		t.add(cell{m.Name, a.style.out.bold}, plain(sized), plain(dash(strings.TrimSpace(m.Parameters+" "+m.Quantization))), plain(memory), plain(speed))
 	}
-	if err := t.write(a.env.Stdout, a.style.out, a.style.width); err != nil {
+	if err := t.write(a.env.Stdout, a.style.out, a.style.width()); err != nil {
 		return err
 	}
 	if status.AvailableBytes > 0 {
@@ -529,7 +529,7 @@ func (a *app) bench(ctx context.Context, s *client.Session, model string, maxTok
 		row("reads", "%.1f tokens/s", timings.PromptTokensPerSecond)
 		row("writes", "%.1f tokens/s", timings.TokensPerSecond)
 	}
-	return t.write(a.env.Stdout, a.style.out, a.style.width)
+	return t.write(a.env.Stdout, a.style.out, a.style.width())
 }
 
 func (a *app) llmServe() *cobra.Command {

@@ -143,7 +143,7 @@ func (a *app) printLog(r wire.LogRecord) error {
 		if i > 0 {
 			head = "    "
 		}
-		a.printf("%s\n", foldAt(head+paint(clean(strings.ReplaceAll(line, "\t", "    "))), a.style.fold, 4))
+		a.printf("%s\n", foldAt(head+paint(clean(strings.ReplaceAll(line, "\t", "    "))), a.style.fold(), 4))
 	}
 	return a.outErr
 }

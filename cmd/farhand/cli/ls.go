@@ -150,7 +150,7 @@ func (a *app) longList(list wire.FileListResponse, recursive bool, s *client.Ses
 		}
 		t.add(plain(entryKind(e)), plain(length), plain(clock(e.MTime)), cell{entryName(e, recursive, s), a.paintEntry(e)})
 	}
-	return t.write(a.env.Stdout, a.style.out, a.style.width)
+	return t.write(a.env.Stdout, a.style.out, a.style.width())
 }
 
 func entryKind(e wire.FileEntry) string {

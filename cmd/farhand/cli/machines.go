@@ -59,7 +59,7 @@ func (a *app) allMachines(ctx context.Context, c *client.Client) error {
 		t.add(cell{m.Name, a.style.out.bold}, a.state(m), plain(dash(m.Board)), plain(dash(platform(m))),
 			plain(listOrAll(m.Approval.Capabilities)), plain(a.seen(m)), plain(ids[i]))
 	}
-	return t.write(a.env.Stdout, a.style.out, a.style.width)
+	return t.write(a.env.Stdout, a.style.out, a.style.width())
 }
 
 func (a *app) oneMachine(ctx context.Context, c *client.Client, name string) error {
@@ -95,7 +95,7 @@ func (a *app) oneMachine(ctx context.Context, c *client.Client, name string) err
 	for _, f := range facts(m.Facts) {
 		row(f[0], f[1])
 	}
-	return t.write(a.env.Stdout, a.style.out, a.style.width)
+	return t.write(a.env.Stdout, a.style.out, a.style.width())
 }
 
 // facts are what the machine told of itself, as rows.

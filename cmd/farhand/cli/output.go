@@ -35,9 +35,31 @@ func (p painter) bold(s string) string  { return p.paint("1", s) }
 type style struct {
 	out, err     painter
 	outTTY, errT bool
-	width        int // columns that tables keep to, and what is drawn; 0: as many as they need
-	fold         int // columns at which sentences on standard output are folded; 0: they aren't
-	errWidth     int // columns that standard error keeps to; 0: as many as it needs
+	room         func() int // columns that standard output has now; nil or 0: as many as it takes
+	errRoom      func() int // the same of standard error, if it is a terminal
+	height       func() int // lines of the terminal that standard output is; nil or 0: nothing tells
+}
+
+// width is how many columns tables keep to, and what is drawn; 0: as many as they
+// need. It is asked each time, for the terminal may be made wider or narrower.
+func (s style) width() int { return current(s.room) }
+
+// fold is at how many columns sentences on standard output are folded; 0: they aren't.
+func (s style) fold() int {
+	if s.outTTY { // whoever sets $COLUMNS for a program that reads along means tables
+		return s.width()
+	}
+	return 0
+}
+
+// errWidth is how many columns standard error keeps to; 0: as many as it needs.
+func (s style) errWidth() int { return current(s.errRoom) }
+
+func current(size func() int) int {
+	if size == nil {
+		return 0
+	}
+	return size()
 }
 
 func styleFor(env Env) style {
@@ -45,13 +67,12 @@ func styleFor(env Env) style {
 	if env.Getenv("NO_COLOR") == "" && env.Getenv("TERM") != "dumb" {
 		s.out, s.err = painter(s.outTTY), painter(s.errT)
 	}
-	s.width = columns(env, env.Stdout, s.outTTY)
-	// Whoever sets $COLUMNS for a program that reads along means tables.
+	s.room = func() int { return columns(env, env.Stdout, s.outTTY) }
 	if s.outTTY {
-		s.fold = s.width
+		s.height = func() int { _, rows := terminalSize(env.Stdout); return rows }
 	}
 	if s.errT {
-		s.errWidth = columns(env, env.Stderr, true)
+		s.errRoom = func() int { return columns(env, env.Stderr, true) }
 	}
 	return s
 }
@@ -62,12 +83,21 @@ func columns(env Env, stream any, tty bool) int {
 	if n, err := strconv.Atoi(env.Getenv("COLUMNS")); err == nil && n > 0 {
 		return n
 	}
-	if f, ok := stream.(*os.File); ok && tty {
-		if n, _, err := term.GetSize(int(f.Fd())); err == nil && n > 0 {
-			return n
+	if !tty {
+		return 0
+	}
+	n, _ := terminalSize(stream)
+	return n
+}
+
+// terminalSize is 0, 0 where nothing tells.
+func terminalSize(stream any) (columns, rows int) {
+	if f, ok := stream.(*os.File); ok {
+		if c, r, err := term.GetSize(int(f.Fd())); err == nil && c > 0 && r > 0 {
+			return c, r
 		}
 	}
-	return 0
+	return 0, 0
 }
 
 // isTerminal says whether a stream is a person's.
@@ -109,14 +139,14 @@ func (a *app) printf(format string, args ...any) {
 // tell writes a line of words to standard output, folded where the terminal is too
 // narrow for it.
 func (a *app) tell(format string, args ...any) {
-	a.printf("%s\n", fold(fmt.Sprintf(format, args...), a.style.fold))
+	a.printf("%s\n", fold(fmt.Sprintf(format, args...), a.style.fold()))
 }
 
 // note writes to standard error what is not an answer; not with --json, whose
 // standard error is for one error alone.
 func (a *app) note(format string, args ...any) {
 	if !a.askedJSON() {
-		fmt.Fprintln(a.env.Stderr, fold(fmt.Sprintf(format, args...), a.style.errWidth))
+		fmt.Fprintln(a.env.Stderr, fold(fmt.Sprintf(format, args...), a.style.errWidth()))
 	}
 }
 
@@ -175,9 +205,11 @@ func shown(s string) int {
 // measure is how many columns plain text takes on a terminal: two for each Chinese
 // character and emoji, none for a mark on the letter before.
 func measure(s string) int {
-	c := runewidth.Condition{StrictEmojiNeutral: true} // whatever the locale is: the same text
-	return c.StringWidth(s)
+	return columnsOf.StringWidth(s)
 }
+
+// columnsOf counts them the same way whatever the locale is.
+var columnsOf = runewidth.Condition{StrictEmojiNeutral: true}
 
 // clean makes text from outside safe to show on a terminal: control and format
 // characters, which could move the cursor or reorder a line, are replaced.

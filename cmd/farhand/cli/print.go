@@ -49,7 +49,7 @@ func (a *app) printStatus() *cobra.Command {
 					return a.printJSON(s)
 				}
 				t := a.statusTable(s)
-				return t.write(a.env.Stdout, a.style.out, a.style.width)
+				return t.write(a.env.Stdout, a.style.out, a.style.width())
 			})
 		},
 		ValidArgsFunction: a.completeDevice("printer"),

@@ -63,7 +63,7 @@ switched off, unless a job runs or --on-release hold was said.`,
 					}
 					t.add(plain(name), plain(target))
 				}
-				return t.write(a.env.Stdout, a.style.out, a.style.width)
+				return t.write(a.env.Stdout, a.style.out, a.style.width())
 			})
 		},
 		ValidArgsFunction: a.completeDevice("printer"),

@@ -88,7 +88,7 @@ func (a *app) printFileList(list wire.PrinterFileList) error {
 	}
 	if len(list.Files) == 0 {
 		a.note("The printer has no files.")
-	} else if err := t.write(a.env.Stdout, a.style.out, a.style.width); err != nil {
+	} else if err := t.write(a.env.Stdout, a.style.out, a.style.width()); err != nil {
 		return err
 	}
 	if list.FreeBytes != nil {

@@ -42,7 +42,7 @@ other. It ends with Ctrl-C.`,
 					return err
 				}
 				view := &printerView{a: a, live: live{a: a}}
-				return a.follow(bounded, st, watching{opened: opened, record: records(a, until.count, view.take), redraw: view.draw})
+				return a.follow(bounded, st, watching{opened: opened, record: records(a, until.count, view.take), redraw: view.draw, view: &view.live})
 			})
 		},
 		ValidArgsFunction: a.completeDevice("printer"),
@@ -90,9 +90,7 @@ func (v *printerView) take(e wire.PrinterEvent) error {
 
 // above prints a line that stays; what is drawn in place comes after it.
 func (v *printerView) above(format string, args ...any) {
-	if v.live.drawn > 0 {
-		v.a.printf("%s", v.live.over(""))
-	}
+	v.live.gone()
 	v.a.tell(format, args...)
 }
 

@@ -166,7 +166,7 @@ func (a *app) showStubs(stubs []wire.FileStub) error {
 		}
 		t.add(plain(size(s.SizeBytes)), plain(dash(s.MIMEType)), plain(built(s.SchemaPreview)), plain(digest), plain(s.Path))
 	}
-	return t.write(a.env.Stdout, a.style.out, a.style.width)
+	return t.write(a.env.Stdout, a.style.out, a.style.width())
 }
 
 // built is in a few words how a file is built.

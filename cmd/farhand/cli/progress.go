@@ -26,10 +26,26 @@ const (
 
 // cut shortens text to so many columns.
 func cut(s string, n int) string {
-	if r := []rune(s); len(r) > n {
-		return string(r[:max(n-1, 0)]) + "…"
+	if measure(s) <= n {
+		return s
 	}
-	return s
+	return columnsOf.Truncate(s, n, "…")
+}
+
+// fitting is a decorator that is left out where there is no room for it.
+type fitting struct {
+	decor.Decorator
+	fits func() bool
+}
+
+func (f fitting) Unwrap() decor.Decorator { return f.Decorator }
+
+func (f fitting) Decor(s decor.Statistics) (string, int) {
+	text, width := f.Decorator.Decor(s)
+	if !f.fits() {
+		return "", 0
+	}
+	return text, width
 }
 
 type bar struct {
@@ -37,7 +53,7 @@ type bar struct {
 	out   io.Writer
 	name  string
 	show  bool
-	width int // columns of the terminal; 0: it doesn't say
+	width func() int // columns of the terminal, which may change; 0: it doesn't say
 	start time.Time
 	now   func() time.Time
 
@@ -59,24 +75,29 @@ func (b *bar) tell(done, total int64) {
 			return
 		}
 		b.all = mpb.NewWithContext(b.ctx, mpb.WithOutput(b.out), mpb.WithWidth(48))
-		name, right := b.name, []decor.Decorator{
-			decor.CountersKibiByte("% .1f / % .1f"), decor.Name("  "),
-			decor.AverageSpeed(decor.SizeB1024(0), "% .1f"), decor.Name("  "),
-		}
-		if b.width > 0 {
-			name = cut(name, b.width/3)
-			if b.width < roomy {
-				right = []decor.Decorator{decor.Percentage(), decor.Name("  ")}
-			}
-		}
+		narrow := func() bool { n := b.width(); return n > 0 && n < roomy }
+		wide := func() bool { return !narrow() }
 		b.one = b.all.AddBar(total,
 			mpb.BarRemoveOnComplete(),
-			mpb.PrependDecorators(decor.Name(name+" ")),
-			mpb.AppendDecorators(append(right, decor.AverageETA(decor.ET_STYLE_GO))...),
+			mpb.PrependDecorators(decor.Any(func(decor.Statistics) string { return b.label() + " " })),
+			mpb.AppendDecorators(
+				fitting{decor.CountersKibiByte("% .1f / % .1f  "), wide},
+				fitting{decor.AverageSpeed(decor.SizeB1024(0), "% .1f"), wide}, fitting{decor.Name("  "), wide},
+				fitting{decor.Percentage(), narrow}, fitting{decor.Name("  "), narrow},
+				decor.AverageETA(decor.ET_STYLE_GO),
+			),
 		)
 		b.one.DecoratorAverageAdjust(b.start)
 	}
 	b.one.SetCurrent(done)
+}
+
+// label is the name, or as much of it as leaves room for the rest.
+func (b *bar) label() string {
+	if n := b.width(); n > 0 {
+		return cut(b.name, n/3)
+	}
+	return b.name
 }
 
 // end takes the bar away and waits for its goroutines.

@@ -16,7 +16,7 @@ func (a *app) interactive() bool { return isTerminal(a.env.Stdin) && !a.askedJSO
 
 // ask prints a question and reads one line. A cancelled context ends the wait.
 func (a *app) ask(ctx context.Context, question string) (string, error) {
-	fmt.Fprint(a.env.Stderr, fold(question, a.style.errWidth))
+	fmt.Fprint(a.env.Stderr, fold(question, a.style.errWidth()))
 	return await(ctx, func() (string, error) { return readLine(a.env.Stdin) })
 }
 

@@ -87,7 +87,7 @@ func (a *app) printLines(l wire.SerialLines) error {
 	if !l.ModemLines {
 		a.note("The port has no modem lines.")
 	}
-	return t.write(a.env.Stdout, a.style.out, a.style.width)
+	return t.write(a.env.Stdout, a.style.out, a.style.width())
 }
 
 func onOff(flag, value string) (*bool, error) {

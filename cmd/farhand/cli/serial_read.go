@@ -64,7 +64,7 @@ func (a *app) printSerial(got wire.SerialData, wanted bool, form dataForm) error
 	case a.json:
 		err = a.printJSON(got)
 	case form.hex && a.style.outTTY:
-		_, err = io.WriteString(a.env.Stdout, dump(got.Data, a.style.width))
+		_, err = io.WriteString(a.env.Stdout, dump(got.Data, a.style.width()))
 	case form.hex:
 		_, err = io.WriteString(a.env.Stdout, hex.EncodeToString(got.Data)+"\n")
 	default:

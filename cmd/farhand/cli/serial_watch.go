@@ -95,7 +95,7 @@ func (a *app) runSerialWatch(ctx context.Context, at spot, request wire.SerialWa
 func (a *app) printReceived(offset int64, b []byte, form byteForm, column *int) error {
 	text := ""
 	each := 16 // bytes a line
-	for a.style.width > 0 && each > 4 && len("00000000 ")+each*len(" 00") > a.style.width {
+	for a.style.width() > 0 && each > 4 && len("00000000 ")+each*len(" 00") > a.style.width() {
 		each /= 2
 	}
 	switch {

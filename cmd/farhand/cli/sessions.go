@@ -66,7 +66,7 @@ func (a *app) listSessions(cmd *cobra.Command) error {
 		}
 		t.add(plain(ids[i]), plain(first(s.MachineName, s.MachineID)), plain(s.Root), state, plain(a.age(s.LastUsed)))
 	}
-	return t.write(a.env.Stdout, a.style.out, a.style.width)
+	return t.write(a.env.Stdout, a.style.out, a.style.width())
 }
 
 func sessionsByID(ctx context.Context, c *client.Client) ([]named, error) {

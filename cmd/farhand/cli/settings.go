@@ -230,5 +230,5 @@ func (a *app) printSettings(s wire.Settings) error {
 	for _, k := range s.SSH.Keys {
 		row("key", strings.TrimSpace(k.Type+" "+k.Fingerprint+" "+k.Comment))
 	}
-	return t.write(a.env.Stdout, a.style.out, a.style.width)
+	return t.write(a.env.Stdout, a.style.out, a.style.width())
 }

@@ -11,7 +11,6 @@ import (
 	"sync"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"farhand/client"
 	"farhand/wire"
@@ -208,14 +207,14 @@ func (a *app) screen() screen {
 	s.in, _ = a.env.Stdin.(*os.File)
 	s.out, _ = a.env.Stdout.(*os.File)
 	s.tty = isTerminal(a.env.Stdin) && a.style.outTTY
-	s.fallback = a.style.width
+	s.fallback = a.style.width()
 	return s
 }
 
 // size is 0, 0 where nothing tells.
 func (s screen) size() (columns, rows int) {
 	if s.out != nil {
-		if c, r, err := term.GetSize(int(s.out.Fd())); err == nil && c > 0 && r > 0 {
+		if c, r := terminalSize(s.out); c > 0 {
 			return min(c, wire.MaxTerminalSide), min(r, wire.MaxTerminalSide)
 		}
 	}

@@ -76,7 +76,7 @@ func (a *app) printStat(t target, s wire.FileStatResponse) error {
 	if s.MIMEType != nil {
 		row("type", *s.MIMEType)
 	}
-	return rows.write(a.env.Stdout, a.style.out, a.style.width)
+	return rows.write(a.env.Stdout, a.style.out, a.style.width())
 }
 
 func statKind(s wire.FileStatResponse) string {

@@ -92,7 +92,7 @@ func (a *app) listTerminals(cmd *cobra.Command, args []string, all bool) error {
 		a.note("No terminals are open there.")
 		return nil
 	}
-	return t.write(a.env.Stdout, a.style.out, a.style.width)
+	return t.write(a.env.Stdout, a.style.out, a.style.width())
 }
 
 func (a *app) terminalState(t wire.TerminalInfo) cell {

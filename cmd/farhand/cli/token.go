@@ -152,7 +152,7 @@ func (a *app) tokenList() *cobra.Command {
 				t.add(plain(ids[len(limited)+i]), cell{"own login", a.style.out.dim}, plain("all"), plain("everything"),
 					plain(a.age(x.CreatedAt)), plain(a.until(x.ExpiresAt)))
 			}
-			return t.write(a.env.Stdout, a.style.out, a.style.width)
+			return t.write(a.env.Stdout, a.style.out, a.style.width())
 		},
 	}
 }

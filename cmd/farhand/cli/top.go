@@ -80,7 +80,7 @@ func (a *app) showTop(ctx context.Context, s *client.Session) error {
 		return a.printJSON(t)
 	}
 	table := a.topTable(t)
-	return table.write(a.env.Stdout, a.style.out, a.style.width)
+	return table.write(a.env.Stdout, a.style.out, a.style.width())
 }
 
 func (a *app) watchTop(ctx context.Context, s *client.Session, every time.Duration, count int) error {
@@ -92,16 +92,20 @@ func (a *app) watchTop(ctx context.Context, s *client.Session, every time.Durati
 	draw := func() {
 		if a.style.outTTY {
 			view.draw(a.topTable(now))
-		} else {
+		}
+	}
+	tell := func() {
+		if !a.style.outTTY {
 			a.tell("%s", clean(topLine(now)))
 		}
 	}
 	if !a.json {
 		draw()
+		tell()
 	}
-	w := watching{opened: now, ungranted: wire.CapabilityNotGranted, record: records(a, count, func(t wire.Top) error {
+	w := watching{opened: now, ungranted: wire.CapabilityNotGranted, redraw: draw, view: &view, record: records(a, count, func(t wire.Top) error {
 		now = t
-		draw()
+		tell()
 		return a.outErr
 	})}
 	return a.follow(ctx, st, w)

@@ -22,9 +22,9 @@ func TestTopFits(t *testing.T) {
 		Cgroup: &wire.TopCgroup{Memory: &memory, MemoryMax: &limit, PIDs: &tasks},
 	}
 	for _, colour := range []bool{false, true} {
-		a := &app{style: style{out: painter(colour), width: 40}}
+		a := &app{style: style{out: painter(colour), room: func() int { return 40 }}}
 		table := a.topTable(full)
-		text := table.text(a.style.out, a.style.width)
+		text := table.text(a.style.out, a.style.width())
 		for _, want := range []string{"95 % of 4", "0.20 0.18 0.12", "84.2 °C", "under-voltage", "read-only", "no such file", "12 tasks", "waiting for io"} {
 			if !colour && !strings.Contains(strings.Join(strings.Fields(text), " "), want) {
 				t.Errorf("no %q in\n%s", want, text)

@@ -49,7 +49,7 @@ the device left alone, unless --strings has every string read from the device.`,
 func (a *app) usbTree(d wire.USBDescription) string {
 	var b strings.Builder
 	line := func(depth int, format string, args ...any) {
-		b.WriteString(foldAt(strings.Repeat("  ", depth)+fmt.Sprintf(format, args...), a.style.fold, 4) + "\n")
+		b.WriteString(foldAt(strings.Repeat("  ", depth)+fmt.Sprintf(format, args...), a.style.fold(), 4) + "\n")
 	}
 	names := strings.Join(nonEmpty([]string{usbText(d.Manufacturer), usbText(d.Product)}), " ")
 	line(0, "%s", a.style.out.bold(strings.TrimSpace(clean(d.VID+":"+d.PID)+" "+names)))

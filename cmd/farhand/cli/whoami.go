@@ -45,7 +45,7 @@ func (a *app) whoami() *cobra.Command {
 					t.add(plain("allowed"), plain(ceiling(*me.Ceiling)))
 				}
 			}
-			return t.write(a.env.Stdout, a.style.out, a.style.width)
+			return t.write(a.env.Stdout, a.style.out, a.style.width())
 		},
 	}
 }

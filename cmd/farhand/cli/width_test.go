@@ -120,15 +120,55 @@ Flags:
 // What is drawn in place knows how many lines of the terminal it takes, or more and
 // more of it would stay above.
 func TestLiveCountsLines(t *testing.T) {
-	l := live{a: &app{style: style{width: 10}}}
+	l := live{a: &app{style: style{room: func() int { return 10 }}}}
 	for _, c := range []struct {
 		text  string
 		lines int
 	}{{"one\ntwo\n", 2}, {"1234567890\n", 1}, {"12345678901\n\n", 3}, {"\x1b[31mred\x1b[0m 7890\n", 1}, {"", 0}} {
-		if l.over(c.text); l.drawn != c.lines {
-			t.Errorf("%q takes %d lines, want %d", c.text, l.drawn, c.lines)
+		if l.over(c.text); rows(l.drawn, 10) != c.lines {
+			t.Errorf("%q takes %d lines, want %d", c.text, rows(l.drawn, 10), c.lines)
 		}
 	}
+}
+
+// The lines that stand there take more of a terminal that was made narrower, and what
+// it has no room for would leave it above for good.
+func TestLiveOnAChangedTerminal(t *testing.T) {
+	width, height := 40, 0
+	var out bytes.Buffer
+	l := live{a: &app{env: Env{Stdout: &out}, style: style{outTTY: true, room: func() int { return width }, height: func() int { return height }}}}
+	var all table
+	all.add(plain("state"), plain("printing a part"))
+	all.add(plain("bed"), plain("60.0 of 60.0"))
+	all.add(plain("tool0"), plain("210.0"))
+	draw := func(want string) {
+		t.Helper()
+		out.Reset()
+		if l.draw(all); out.String() != want {
+			t.Errorf("%d by %d: %q, want %q", width, height, &out, want)
+		}
+		if l.stale() {
+			t.Error("it is as wide as the terminal")
+		}
+	}
+	const wide = "state  printing a part\nbed    60.0 of 60.0\ntool0  210.0\n"
+	draw("\r\x1b[J" + wide)
+	width = 15
+	if !l.stale() {
+		t.Error("the terminal is narrower")
+	}
+	draw("\x1b[5A\r\x1b[Jstate  printing\n       a part\nbed    60.0 of\n       60.0\ntool0  210.0\n")
+	width = 40
+	draw("\x1b[5A\r\x1b[J" + wide)
+	height = 3
+	draw("\x1b[3A\r\x1b[Jstate  printing a part\n…\n")
+	height = 24
+	draw("\x1b[2A\r\x1b[J" + wide)
+	out.Reset()
+	if l.gone(); out.String() != "\x1b[3A\r\x1b[J" {
+		t.Errorf("taken away: %q", &out)
+	}
+	(*live)(nil).gone() // nothing stands there
 }
 
 // A terminal gives Chinese characters and emoji two columns.
@@ -141,6 +181,16 @@ func TestWideCharacters(t *testing.T) {
 	want := "NAME     STATE\n温室     online\n🪴 desk  offline\nKüche    online\n"
 	if got := list.text(false, 80); got != want {
 		t.Errorf("%s, want\n%s", got, want)
+	}
+	for _, c := range []struct {
+		name  string
+		width int
+		want  string
+	}{{"温室的照片.jpg", 14, "温室的照片.jpg"}, {"温室的照片.jpg", 13, "温室的照片.j…"}, {"温室的照片.jpg", 10, "温室的照…"}, {"温室的照片.jpg", 6, "温室…"}, {"🪴🪴🪴", 4, "🪴…"},
+		{"Küche.jpg", 6, "Küche…"}, {"short", 13, "short"}, {"温", 1, "…"}, {"", 0, ""}} {
+		if got := cut(c.name, c.width); got != c.want {
+			t.Errorf("%q cut to %d is %q, want %q", c.name, c.width, got, c.want)
+		}
 	}
 	if got, want := fold("温室 温室 温室", 9), "温室 温室\n  温室"; got != want {
 		t.Errorf("%q, want %q", got, want)
