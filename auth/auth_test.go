@@ -435,7 +435,25 @@ func TestPairEnds(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 24*time.Hour)
 		defer cancel()
 		away := newProvider(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(503) }))
+		var told error
+		away.Trouble = func(err error) { told = err }
 		if _, err := away.Pair(ctx, store, DeviceRequest{}, nil); !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+		if told == nil || !strings.Contains(told.Error(), "HTTP 503") {
+			t.Errorf("whoever stands beside it is told %v", told)
+		}
+		// A gateway that knows no such page, since its platform is away, ends nothing.
+		gateway := newProvider(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/.well-known/oauth-authorization-server" {
+				reply(w, 200, obj{"device_authorization_endpoint": base + "/d"})
+				return
+			}
+			reply(w, 404, obj{"detail": "Not Found"})
+		}))
+		short, stop := context.WithTimeout(t.Context(), time.Hour)
+		defer stop()
+		if _, err := gateway.Pair(short, store, DeviceRequest{}, nil); !errors.Is(err, context.DeadlineExceeded) {
 			t.Error(err)
 		}
 	})
@@ -578,6 +596,8 @@ func TestClaim(t *testing.T) {
 	}{
 		{oauthError("unsupported_grant_type"), true}, {oauthError("temporarily_unavailable"), false},
 		{status(502), false}, {status(404), false}, {status(failToConnect), false},
+		{func(w http.ResponseWriter) { reply(w, 404, obj{"detail": "Not Found"}) }, false}, // a gateway's
+		{func(w http.ResponseWriter) { reply(w, 400, obj{"detail": "Unsupported grant type"}) }, true},
 		{func(w http.ResponseWriter) { reply(w, 429, obj{"error": "slow_down"}) }, false},
 	} {
 		p := newProvider(&scripted{t: t, answer: []func(http.ResponseWriter){c.answer}})

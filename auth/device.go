@@ -250,7 +250,7 @@ func (p *Provider) Pair(ctx context.Context, store *Store, device DeviceRequest,
 				return t, nil
 			}
 		}
-		_, refused := errors.AsType[*TokenError](err)
+		refusal, refused := errors.AsType[*TokenError](err)
 		switch {
 		case ctx.Err() != nil:
 			return Tokens{}, context.Cause(ctx)
@@ -262,13 +262,16 @@ func (p *Provider) Pair(ctx context.Context, store *Store, device DeviceRequest,
 				trouble.Reset()
 				continue
 			}
-		case errors.Is(err, ErrDenied), refused:
+		case errors.Is(err, ErrDenied), refused && !refusal.passing():
 			return Tokens{}, errors.Join(err, store.ClearPending())
 		case errors.Is(err, ErrNotOffered):
 			return Tokens{}, err
 		}
 		wait := trouble.Next()
 		p.log().Warn("device authorisation", "err", err, "next", wait)
+		if p.Trouble != nil {
+			p.Trouble(err)
+		}
 		timer := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():

@@ -75,9 +75,11 @@ func (e *TokenError) Error() string {
 }
 
 // passing says whether the refusal is about the moment and not about the
-// request, whatever its HTTP status (RFC 6749 section 4.1.2.1).
+// request, whatever its HTTP status (RFC 6749 section 4.1.2.1). That there is no
+// such page, in words that aren't OAuth's, is what a gateway says whose platform is
+// away.
 func (e *TokenError) passing() bool {
-	return e.Code == "temporarily_unavailable" || e.Code == "server_error"
+	return e.Code == "temporarily_unavailable" || e.Code == "server_error" || e.Code == "" && e.Status == http.StatusNotFound
 }
 
 // Refused says whether err is the platform's own and final no, which asking
@@ -98,6 +100,9 @@ type Provider struct {
 	ClientID string       // empty: DefaultClientID
 	HTTP     *http.Client // nil: http.DefaultClient. Redirects are never followed
 	Log      *slog.Logger // nil: none
+	// Trouble, if not nil, is told what keeps Pair from getting a code, each time
+	// that it will try again. It must not block.
+	Trouble func(error)
 }
 
 // BaseURL derives a provider's base from platform_url: ws becomes http. An

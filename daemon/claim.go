@@ -123,7 +123,7 @@ func (d *daemon) redeem(ctx context.Context) (tokens auth.Tokens, key string, do
 		}
 		wait := trouble.Next()
 		d.log.Info("the claim key isn't redeemed yet", "error", err, "next", wait)
-		d.setState(StatePairing, "redeeming the claim key of this card; trying again: "+err.Error())
+		d.setState(StatePairing, "redeeming the claim key of this card; trying again: "+reason(err))
 		timer := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():

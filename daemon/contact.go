@@ -2,15 +2,18 @@ package daemon
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"log/slog"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"sync"
 	"time"
 
 	"farhand/daemon/clock"
 	"farhand/daemon/present"
+	"farhand/internal/pinned"
 	"farhand/link"
 )
 
@@ -50,6 +53,22 @@ func (c *contact) offline() (since time.Time, tried bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.lost, c.tried
+}
+
+// reason is why the platform isn't reached, for whoever stands beside a machine, with
+// what is to be looked at where the words of an error don't tell.
+func reason(err error) string {
+	text := err.Error()
+	if clock.NotYetValid(err) {
+		return text + " (this clock may be wrong)"
+	}
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok || errors.Is(err, pinned.ErrPin) {
+		return text + " (something else than the relay may answer, such as a network's log-in page, or the relay has another certificate than this machine was told)"
+	}
+	if dns, ok := errors.AsType[*net.DNSError](err); ok && dns.IsNotFound {
+		return text + " (the relay's name may be wrong, or this network doesn't know it)"
+	}
+	return text
 }
 
 // watched makes requests through next, after before, and shows how each ended.

@@ -2,20 +2,25 @@ package daemon
 
 import (
 	"context"
+	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"farhand/auth"
 	"farhand/daemon/clock"
+	"farhand/internal/pinned"
 	"farhand/link"
 )
 
@@ -73,6 +78,79 @@ func TestRequestsAreWatched(t *testing.T) {
 	if got := strings.Join(seen, ", "); got != "waits, asks, <nil>, waits, asks, unexpected EOF" {
 		t.Error(got)
 	}
+}
+
+// What an error's words don't say is said beside it.
+func TestReason(t *testing.T) {
+	future := x509.CertificateInvalidError{Reason: x509.Expired, Cert: &x509.Certificate{NotBefore: time.Now().Add(240 * time.Hour)}}
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{&tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}, "log-in page"},
+		{pinned.ErrPin, "log-in page"},
+		{&tls.CertificateVerificationError{Err: future}, "clock may be wrong"},
+		{&net.DNSError{Err: "no such host", Name: "relay.test", IsNotFound: true}, "name may be wrong"},
+		{&net.DNSError{Err: "i/o timeout", Name: "relay.test", IsTimeout: true}, "i/o timeout"},
+		{errors.New("connection refused"), "connection refused"},
+	} {
+		err := fmt.Errorf("reach relay.test: %w", c.err)
+		if got := reason(err); !strings.HasPrefix(got, err.Error()) || !strings.Contains(got, c.want) || strings.Contains(got, "(") != (c.want != "i/o timeout" && c.want != "connection refused") {
+			t.Errorf("%q, want %q", got, c.want)
+		}
+	}
+}
+
+// A gateway whose relay is away answers as a platform does that offers no code. A
+// machine that nobody can reach looks again.
+func TestOfferedLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := slog.New(slog.DiscardHandler)
+		asked := 0
+		var offered, away atomic.Bool
+		d := newDaemon(Options{Log: log})
+		d.services = &services{log: log}
+		d.notify.Active = true
+		d.provider = &auth.Provider{Base: "https://relay.test", HTTP: &http.Client{Transport: roundTrip(func(*http.Request) (*http.Response, error) {
+			asked++
+			switch {
+			case away.Load():
+				return nil, io.ErrUnexpectedEOF
+			case offered.Load():
+				return &http.Response{StatusCode: 200, Body: io.NopCloser(strings.NewReader(`{"device_authorization_endpoint": "https://relay.test/d"}`))}, nil
+			}
+			return &http.Response{StatusCode: 404, Body: http.NoBody}, nil
+		})}}
+		var err error
+		if d.source, err = auth.NewSource(d.provider, auth.NewStore(t.TempDir(), d.provider.Base, "")); err != nil {
+			t.Fatal(err)
+		}
+		defer d.source.Close()
+		waits := func(change func()) time.Duration {
+			began := time.Now()
+			time.AfterFunc(25*time.Minute, change)
+			if err := d.loginNeeded(t.Context()); err != nil {
+				t.Error(err)
+			}
+			return time.Since(began)
+		}
+		if took := waits(func() { offered.Store(true) }); took != 3*offeredPause || asked != 3 || d.state != StateLoginNeeded {
+			t.Errorf("offered again: seen after %s and %d questions, state %s", took, asked, d.state)
+		}
+		offered.Store(false)
+		if took := waits(func() { away.Store(true) }); took != 3*offeredPause { // the loop above tells what is wrong
+			t.Errorf("away: seen after %s", took)
+		}
+		away.Store(false)
+		if took := waits(func() { offered.Store(true); d.poke() }); took != 25*time.Minute {
+			t.Errorf("resumed: seen after %s", took)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := d.loginNeeded(ctx); err != nil || ctx.Err() == nil {
+			t.Errorf("stopped: %v", err)
+		}
+	})
 }
 
 type roundTrip func(*http.Request) (*http.Response, error)

@@ -57,6 +57,9 @@ const (
 	shutdownJitter = 5 * time.Minute
 	// A refused pairing is not asked for again at once.
 	refusedPause = time.Minute
+	// offeredPause is how long after a platform that offered no code it is looked
+	// whether it does now: a gateway whose platform is away answers alike.
+	offeredPause = 10 * time.Minute
 	// stopTime bounds the last audit records.
 	stopTime = 2 * time.Second
 )
@@ -282,7 +285,9 @@ func (d *daemon) openAuth() error {
 	if err != nil {
 		return &ConfigError{err}
 	}
-	d.provider = &auth.Provider{Base: base, ClientID: d.config.OAuthClientID, HTTP: d.http, Log: d.log}
+	d.provider = &auth.Provider{Base: base, ClientID: d.config.OAuthClientID, HTTP: d.http, Log: d.log, Trouble: func(err error) {
+		d.setState(StatePairing, d.withRefusal(askingCode+"; trying again: "+reason(err)))
+	}}
 	d.store = auth.NewStore(d.config.StateDir, base, credentialsDir(d.opts.Environ)).ForMachine(d.identity.MachineID)
 	if d.source, err = auth.NewSource(d.provider, d.store); err != nil {
 		return err
@@ -473,6 +478,8 @@ func (d *daemon) platformAnswers(ctx context.Context) bool {
 	return resp.StatusCode < 500
 }
 
+const askingCode = "asking the platform for a code"
+
 // pair gets tokens: by device authorisation where it is offered, otherwise by
 // waiting for farhandd login.
 func (d *daemon) pair(ctx context.Context) error {
@@ -489,7 +496,7 @@ func (d *daemon) pair(ctx context.Context) error {
 			done <- result{t, key, ctx.Err()}
 			return
 		}
-		d.setState(StatePairing, d.withRefusal("asking the platform for a code"))
+		d.setState(StatePairing, d.withRefusal(askingCode))
 		t, err := d.provider.Pair(ctx, d.store, d.deviceRequest(), d.showPending)
 		done <- result{t, "", err}
 	}()
@@ -555,8 +562,19 @@ func (d *daemon) loginNeeded(ctx context.Context) error {
 	if !d.notify.Active {
 		return fmt.Errorf("%w: %s", ErrLoginNeeded, what)
 	}
-	d.wait(ctx, nil)
-	return nil
+	for {
+		timer := time.NewTimer(offeredPause)
+		again := d.wait(ctx, timer.C)
+		timer.Stop()
+		if !again || d.source.HasLogin() {
+			return nil
+		}
+		var err error
+		d.during(func() { _, err = d.provider.Metadata(ctx) })
+		if !errors.Is(err, auth.ErrNotOffered) {
+			return nil
+		}
+	}
 }
 
 func (d *daemon) deviceRequest() auth.DeviceRequest {

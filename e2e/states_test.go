@@ -126,6 +126,12 @@ func TestKeepsTrying(t *testing.T) {
 		t.Errorf("status says %+v", s)
 	}
 	b.daemon.await(0, "connection refused")
+	eventually(t, "the reason to be told", func() error { // to whoever stands beside it
+		if s := b.awaitState(daemon.StatePairing); !strings.Contains(s.Detail, "trying again: ") || !strings.Contains(s.Detail, "connection refused") {
+			return fmt.Errorf("status says %q", s.Detail)
+		}
+		return nil
+	})
 	doctor := b.farhandd("", "doctor")
 	if doctor.code != 1 || !strings.Contains(doctor.stdout, "start the relay") {
 		t.Errorf("doctor gives %d\n%s", doctor.code, doctor.stdout)
