@@ -207,13 +207,14 @@ func TestWhatIsWrongIsSaid(t *testing.T) {
 		form []string
 		want string
 	}{
-		"no name":        {[]string{"password", "12345678"}, "choose a network"},
-		"no hex":         {[]string{"network", "zz", "password", "12345678"}, "choose a network"},
-		"long name":      {[]string{"other", strings.Repeat("x", 33), "password", "12345678"}, "1 to 32 bytes"},
-		"short password": {[]string{"other", "x", "password", "1234567"}, "8 to 63 characters"},
-		"no country":     {[]string{"other", "x", "password", "12345678", "country", ""}, "two letters"},
-		"country":        {[]string{"other", "x", "password", "12345678", "country", "D1"}, "two letters"},
-		"has a password": {[]string{"network", "576f726b73686f70"}, "this network has a password"},
+		"no name":         {[]string{"password", "12345678"}, "choose a network"},
+		"no hex":          {[]string{"network", "zz", "password", "12345678"}, "choose a network"},
+		"long name":       {[]string{"other", strings.Repeat("x", 33), "password", "12345678"}, "1 to 32 bytes"},
+		"short password":  {[]string{"other", "x", "password", "1234567"}, "8 to 63 characters"},
+		"no country":      {[]string{"other", "x", "password", "12345678", "country", ""}, "two letters"},
+		"country":         {[]string{"other", "x", "password", "12345678", "country", "D1"}, "two letters"},
+		"no such country": {[]string{"other", "x", "password", "12345678", "country", "EN"}, "no country has the code EN"},
+		"has a password":  {[]string{"network", "576f726b73686f70"}, "this network has a password"},
 	} {
 		resp, page := d.ask(t, "POST", d.url(), d.form(t, c.form...))
 		if resp.StatusCode != http.StatusBadRequest || !strings.Contains(page, html.EscapeString(c.want)) {

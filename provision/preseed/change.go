@@ -66,7 +66,7 @@ func changeWifi(s *Settings, c wire.SettingsChange) error {
 	if c.WifiRescue != nil {
 		s.Farhand.WifiRescue = *c.WifiRescue
 	}
-	if err := change("wifi_country", &s.Country, c.WifiCountry, quiet(country)); err != nil {
+	if err := change("wifi_country", &s.Country, c.WifiCountry, NewCountry); err != nil {
 		return err
 	}
 	networks := slices.Clone(s.Networks())

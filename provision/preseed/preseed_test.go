@@ -9,6 +9,8 @@ import (
 	"unicode/utf16"
 
 	"github.com/google/go-cmp/cmp"
+
+	"farhand/wire"
 )
 
 const goodKey = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f ada@desk"
@@ -152,6 +154,41 @@ func TestPlainPasswordIsHashed(t *testing.T) {
 		if h := s.User.PasswordHash; !strings.HasPrefix(h, c.prefix) || (c.prefix == "") != (h == "") || strings.Contains(h, "hunter2") {
 			t.Errorf("%q: hash %q, %v", c.file, h, report)
 		}
+	}
+}
+
+// Field case 82: who gives a code that no country has is told where that helps, and
+// a card that can't be told goes by it as well as a radio can.
+func TestCountries(t *testing.T) {
+	for in, c := range map[string]struct{ code, outcome, entered string }{
+		"DE":      {"DE", Applied, "DE"},
+		" de ":    {"DE", Changed, "DE"},
+		"UK":      {"GB", Changed, "GB"},
+		"uk":      {"GB", Changed, "GB"},
+		"EL":      {"GR", Changed, "GR"},
+		"XK":      {"XK", Applied, "XK"},
+		"XX":      {"XX", Changed, ""},
+		"EN":      {"EN", Changed, ""},
+		"D ":      {"", Refused, ""},
+		"Germany": {"", Refused, ""},
+		"":        {"", Refused, ""},
+	} {
+		s, report := Parse(Files{Preseed: []byte("[wlan]\ncountry = \"" + in + "\"\n")})
+		if len(report) != 1 || s.Country != c.code || report[0].Outcome != c.outcome {
+			t.Errorf("%q on a card: %q, %v", in, s.Country, report)
+		}
+		if got, err := NewCountry(in); got != c.entered || (err == nil) != (c.entered != "") {
+			t.Errorf("%q entered: %q, %v", in, got, err)
+		}
+		if in == "" {
+			continue // empties it
+		}
+		if got, err := (Settings{}).Changed(wire.SettingsChange{WifiCountry: &in}); got.Country != c.entered || (err == nil) != (c.entered != "") {
+			t.Errorf("%q by its owner: %q, %v", in, got.Country, err)
+		}
+	}
+	if n := len(strings.Fields(countries)); n != 250 {
+		t.Errorf("%d countries", n)
 	}
 }
 

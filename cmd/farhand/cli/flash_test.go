@@ -283,6 +283,7 @@ func TestFlashRefused(t *testing.T) {
 		{image + " card --wifi home --country DE --wifi-password-file there --wifi-open", 2, "given together"},
 		{image + " card --wifi-hidden", 2, "--wifi SSID"},
 		{image + " card --country Germany", 2, "country"},
+		{image + " card --country EN", 2, "no country has the code EN"},
 		{image + " card --hostname -x-", 2, "--hostname"},
 		{image + " " + image + " --yes", 2, "is what is read"},
 		{"there card", 1, "no image of farhand's"},
