@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -69,9 +70,13 @@ It gives 1 if there is a problem.`,
 	g.Long = `Each machine records what was done on it, and the relay what your logins and
 tokens asked for: when, by which of them, on which machine, what kind of request and
 how it ended, never what was in it. audit --relay shows the relay's records of you;
-it needs your own login. What changes something has two: before (asked) and after.`
-	g.Example = "  farhand audit --relay\n  farhand audit --relay --lines 1000 --json\n  farhand audit verify pi"
+it needs your own login. What changes something has two: before (asked) and after.
+
+Here --relay takes no URL. Which relay is asked says --relay-url, FARHAND_URL, or
+--relay URL before the word audit.`
+	g.Example = "  farhand audit --relay\n  farhand audit --relay --lines 1000 --json\n  farhand audit verify pi\n  farhand audit --relay --relay-url https://relay.example.org"
 	g.PersistentFlags().BoolVar(&relay, "relay", false, "the relay's log of you, not a machine's")
+	g.PersistentFlags().StringVar(&a.relay, "relay-url", "", "`URL` of the relay, what --relay says elsewhere (FARHAND_URL; default: the one logged in to)")
 	g.Flags().IntVarP(&lines, "lines", "n", 50, "how many records, up to 1000")
 	help := g.RunE
 	g.RunE = func(cmd *cobra.Command, args []string) error {
@@ -89,6 +94,36 @@ it needs your own login. What changes something has two: before (asked) and afte
 		return a.showActs(cmd.Context(), c, lines)
 	}
 	return g
+}
+
+// auditArgs are the arguments as the command takes them: of audit --relay is a flag
+// of its own, so that --relay URL, which all verbs may have before them, has another
+// name there.
+func auditArgs(args []string) []string {
+	out := slices.Clone(args)
+	named := -1 // where --relay and its URL begin
+	for i := 0; i < len(out); i++ {
+		switch {
+		case out[i] == "--relay" && i+1 < len(out):
+			named = i
+			i++
+		case strings.HasPrefix(out[i], "--relay="):
+			named = i
+		case out[i] == "--config":
+			i++
+		case out[i] == "--" || !strings.HasPrefix(out[i], "-"):
+			if out[i] != "audit" || named < 0 {
+				return out
+			}
+			if out[named] == "--relay" {
+				out[named+1] = "--relay=" + out[named+1]
+				out = slices.Delete(out, named, named+1)
+			}
+			out[named] = "--relay-url=" + strings.TrimPrefix(out[named], "--relay=")
+			return out
+		}
+	}
+	return out
 }
 
 // showActs prints what the owner's logins and tokens asked of the relay.

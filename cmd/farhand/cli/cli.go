@@ -44,7 +44,7 @@ func Run(ctx context.Context, env Env) int {
 	a := &app{env: env, style: styleFor(env)}
 	root := a.command()
 	a.root = root
-	root.SetArgs(append([]string{}, env.Args...))
+	root.SetArgs(auditArgs(env.Args))
 	err := root.ExecuteContext(ctx)
 	if err == nil {
 		err = a.outErr
@@ -100,8 +100,8 @@ farhand exec -- uptime, farhand ls :/etc.`,
 	root.SetErr(a.env.Stderr)
 	flags := root.PersistentFlags()
 	flags.BoolVar(&a.json, "json", false, "answer in JSON")
-	flags.StringVar(&a.relay, "relay", "", "URL of the relay (FARHAND_URL; default: the one logged in to)")
-	flags.StringVar(&a.config, "config", "", "file that remembers the login (default: farhand.json in $FARHAND_CONFIG_DIR, else farhand/farhand.json in the configuration directory)")
+	flags.StringVar(&a.relay, "relay", "", "`URL` of the relay (FARHAND_URL; default: the one logged in to)")
+	flags.StringVar(&a.config, "config", "", "`FILE` that remembers the login (default: farhand.json in $FARHAND_CONFIG_DIR, else farhand/farhand.json in the configuration directory)")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usage("%v; see %s --help", err, cmd.CommandPath())
 	})
