@@ -100,7 +100,7 @@ func (t *terminal) letGo() {
 	if p, ok := t.p.(Kept); ok {
 		p.Leave()
 	}
-	t.ends.close()
+	t.closeEnds()
 	t.journal.close()
 }
 
@@ -234,7 +234,10 @@ func (t *terminal) adopt(restored map[string]*os.File) (err error) {
 		t.in = t.outEnd
 	} else {
 		t.in, t.outEnd, t.errEnd = end(restored[t.stored("in")]), end(take("out")), end(take("err"))
-		delete(restored, t.stored("in")) // which may have been closed
+		delete(restored, t.stored("in"))
+		if t.in == nil { // it was closed
+			t.in = gone{}
+		}
 	}
 	defer func() {
 		if err != nil {
@@ -247,8 +250,8 @@ func (t *terminal) adopt(restored map[string]*os.File) (err error) {
 					f.Close() // may be closed already
 				}
 			}
-			t.ends.close()
-			t.ends = ends{}
+			t.closeEnds()
+			t.ends = ends{in: gone{}}
 		}
 	}()
 	if err != nil {

@@ -127,7 +127,6 @@ func (s *Service) Open(r Request) (wire.TerminalOpened, error) {
 		return none, err
 	}
 	if err := t.start(r); err != nil {
-		s.drop(t)
 		return none, err
 	}
 	opened, err := t.view(r.Owner, wire.TerminalOffsets{}, r.Credit, wire.TTerminalOpen)
@@ -194,7 +193,7 @@ func (s *Service) Resize(r wire.TerminalResize, by stream.Owner) error {
 func (s *Service) List(by stream.Owner) []wire.TerminalInfo {
 	infos := []wire.TerminalInfo{}
 	for _, t := range s.terminals() {
-		if t.owner.May(by) {
+		if t.owner.May(by) && t.started() {
 			infos = append(infos, t.info())
 		}
 	}
@@ -294,13 +293,16 @@ func (s *Service) forget(t *terminal) {
 	s.order = slices.DeleteFunc(s.order, func(x *terminal) bool { return x == t })
 }
 
+// drop takes out one that was admitted and didn't start.
 func (s *Service) drop(t *terminal) {
+	defer s.running.Done()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.forget(t)
 }
 
-// admit lists a new terminal, if there is room for it.
+// admit lists a new terminal, if there is room for it. From here on it is waited
+// for, until it is dropped or has run.
 func (s *Service) admit(t *terminal) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -320,6 +322,7 @@ func (s *Service) admit(t *terminal) error {
 	}
 	s.all[t.id] = t
 	s.order = append(s.order, t)
+	s.running.Add(1)
 	return nil
 }
 

@@ -53,6 +53,7 @@ type terminal struct {
 	begun    bool
 	unwanted bool // what it writes is for nobody
 	left     bool
+	shut     bool // our ends are closed
 	size     size
 	finish   *wire.TerminalEnd
 	releases []func()
@@ -77,6 +78,16 @@ func (e ends) close() {
 		}
 	}
 }
+
+// gone is the input of a program that has none any more: it ended with an earlier
+// process, or its input did.
+type gone struct{}
+
+func (gone) Read([]byte) (int, error)         { return 0, os.ErrClosed }
+func (gone) Write([]byte) (int, error)        { return 0, os.ErrClosed }
+func (gone) Close() error                     { return nil }
+func (gone) SetReadDeadline(time.Time) error  { return os.ErrClosed }
+func (gone) SetWriteDeadline(time.Time) error { return os.ErrClosed }
 
 // programEnds are a program's own ends, which are closed here once it has them.
 type programEnds struct{ Files }
@@ -105,19 +116,25 @@ func makeTerminal(s *Service, id string) *terminal {
 // start starts the program and all that follows it.
 func (t *terminal) start(r Request) error {
 	own, files, err := t.openEnds()
+	begun := false
+	defer func() { // also if Start panics
+		if !begun {
+			own.close()
+			t.abandon()
+		}
+	}()
 	if err != nil {
+		own = ends{}
 		return err
 	}
 	defer files.close()
 	if err := t.share(); err != nil {
-		own.close()
 		return err
 	}
 	if t.p, t.program, err = r.Start(files.Files); err != nil {
-		own.close()
-		t.endOutput(stream.ReasonFailed, nil)
 		return err
 	}
+	begun = true
 	t.ends = own
 	t.hold(r.Hold)
 	t.keep()
@@ -128,8 +145,27 @@ func (t *terminal) start(r Request) error {
 	}
 	t.mu.Unlock()
 	t.s.save()
-	t.s.running.Go(t.run)
+	go func() { // Leave waits for it, since it was admitted
+		defer t.s.running.Done()
+		t.run()
+	}()
 	return nil
+}
+
+// abandon is the end of one that didn't start.
+func (t *terminal) abandon() {
+	t.s.drop(t)
+	if t.out != nil {
+		t.endOutput(stream.ReasonFailed, nil)
+	}
+	t.mu.Lock()
+	t.finish = &wire.TerminalEnd{StreamEnd: wire.StreamEnd{Reason: stream.ReasonFailed}, At: time.Now()}
+	releases := t.releases // of a session that came back meanwhile
+	t.releases = nil
+	t.mu.Unlock()
+	for _, release := range releases {
+		release()
+	}
 }
 
 // openEnds makes what the program reads and writes.
@@ -298,7 +334,7 @@ func (t *terminal) pumps(ctx context.Context) <-chan struct{} {
 func (t *terminal) hangUp() {
 	t.unstore()
 	if t.pty {
-		t.outEnd.Close() // the last of its kind: SIGHUP, tty(4)
+		t.closeEnds() // the last of its kind: SIGHUP, tty(4)
 	} else {
 		t.p.Terminate()
 	}
@@ -309,6 +345,14 @@ func (t *terminal) hangUp() {
 	case <-timer.C:
 	}
 	t.p.Kill(killPatience)
+}
+
+// closeEnds closes our ends, which may be done again.
+func (t *terminal) closeEnds() {
+	t.mu.Lock()
+	t.shut = true
+	t.mu.Unlock()
+	t.ends.close()
 }
 
 // wake has the pumps look what has changed.
@@ -327,7 +371,7 @@ func (t *terminal) finished(reason string, code int, unknown error) {
 		exit = &code
 	}
 	t.unstore()
-	t.ends.close()
+	t.closeEnds()
 	t.journal.close()
 	at := time.Now()
 	t.mu.Lock()
@@ -446,7 +490,7 @@ func (t *terminal) resize(z size, force bool) error {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.finish != nil {
+	if t.shut { // it has ended, or is about to
 		return nil
 	}
 	if force && z == t.size {

@@ -576,6 +576,7 @@ func TestRestartIsTheEnd(t *testing.T) {
 	if _, end := w.out.ends(); end.Reason != wire.TerminalRestarted || end.ExitCode != nil {
 		t.Errorf("%+v", end)
 	}
+	w.types("x") // is gone
 	b.stop()
 	if err := os.WriteFile(b.path, []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
@@ -710,6 +711,44 @@ func TestRestart(t *testing.T) {
 		t.Errorf("still kept: %v", st.files)
 	}
 	b.stop()
+}
+
+// What is typed after the end of the input is gone, over a restart, too.
+func TestRestartWithoutInput(t *testing.T) {
+	st := &store{files: make(map[string]*os.File)}
+	var program *child
+	keep := func(o *Options) {
+		o.Keep = &Keep{Store: st, Restored: st.passed(t), Adopt: func(f *os.File) (Program, error) { return kept{program, f}, nil }}
+	}
+	b := newBench(t, keep)
+	o, err := b.s.Open(Request{TerminalOpen: wire.TerminalOpen{PTY: no()}, Owner: alice, Start: func(f Files) (Program, string, error) {
+		p, name, err := starter("sh", "-c", "cat; echo read; exec sleep 300")(f)
+		if err != nil {
+			return nil, "", err
+		}
+		program = p.(*child)
+		file, err := os.Open(os.DevNull)
+		return kept{program, file}, name, err
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := b.view(o, alice)
+	v.sends(0, "x", true)
+	v.out.shows("read")
+	b.stop()
+	b.begin(keep)
+	v.b = b
+	if next := v.sends(1, "yz", true); next != 3 {
+		t.Errorf("taken up to %d", next)
+	}
+	if next := v.sends(3, "", true); next != 3 {
+		t.Errorf("taken up to %d", next)
+	}
+	b.s.EndSession("", stream.ReasonGrantRevoked)
+	if e := <-b.ended; e.ID != v.Terminal || e.Reason != stream.ReasonGrantRevoked {
+		t.Errorf("%+v", e)
+	}
 }
 
 // hungUp is a kept program that tells what the store has when it is asked to end.
