@@ -184,6 +184,8 @@ func (h *Hub) ended(s *Stream) {
 	case h.streams[s.id] != s:
 	case s.kind == view && !s.sourceEnded():
 		h.forget(s) // what it carries goes on, and can be had by another
+	case h.closed:
+		h.forget(s) // Close, which waits for its receiver, may have looked already
 	default:
 		h.reserve -= s.opts.Ring
 		h.past = append(h.past, s)

@@ -57,7 +57,7 @@ func (x *Shared) View(o Options, from int64) (*Stream, error) {
 	x.s.mu.Lock()
 	v.had = x.s.ring.before(from)
 	end := x.s.end
-	if end == nil {
+	if end == nil && v.end == nil { // a revoked grant may have ended it already
 		x.s.streams = append(x.s.streams, v)
 	}
 	x.s.mu.Unlock()
