@@ -1,6 +1,7 @@
 package shell
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"os"
@@ -71,5 +72,16 @@ func TestBegin(t *testing.T) {
 	p.Reap()
 	if _, _, _, err := b.start(argv("true"), false); !errors.Is(err, wire.ShimOverloaded) {
 		t.Errorf("the fourth: %v", err)
+	}
+}
+
+// A shell to type into that isn't there is no panic.
+func TestBeginWithoutShells(t *testing.T) {
+	b := newBench(t, "none", Config{Environ: []string{"PATH=" + t.TempDir()}})
+	for _, name := range []string{"", "zsh", "pwsh"} {
+		_, _, _, err := b.start(wire.ExecuteCommand{Shell: name}, true)
+		if e := wire.AsError(err); e.Code != wire.ShellNotAvailable || e.Details["requested_shell"] != cmp.Or(name, "auto") {
+			t.Errorf("%q: %v %v", name, err, e.Details)
+		}
 	}
 }

@@ -324,7 +324,7 @@ func startError(err error, cmd wire.ExecuteCommand, place Place) error {
 		return wire.Errorf(wire.PathNotFound, "working directory %s no longer exists", place.Path).With("path", place.Path)
 	case errors.Is(err, ErrDirForbidden):
 		return invalid("directory_forbidden", "the user that commands run as may not enter %s; give it access, for example by the directory's group", place.Path)
-	case errors.Is(err, fs.ErrNotExist) && cmd.Command != nil:
+	case errors.Is(err, fs.ErrNotExist) && len(cmd.Argv) == 0: // a line, or a shell that reads what is typed
 		name := cmd.Shell
 		if name == "" {
 			name = "auto"
