@@ -367,33 +367,39 @@ func (u *Uploads) begin(a asked, r *Root, by Uploader, p *place, dir handle, w i
 		if err != nil {
 			return wire.TransferOpened{}, err
 		}
-		up.mu.Lock()
-		switch {
-		case up.ended: // between finding and locking it
-			up.mu.Unlock()
-			continue
-		case !mine && up.dir.id != dir.id: // that was another directory of this name
-			u.discard(up)
-			up.mu.Unlock()
-			continue
-		case mine:
-			up.asked, up.path, up.name, up.size = a, path, lastName(p), w.size
-			err = u.prepare(up, p, dir, w)
-		default:
-			up.release()
+		if !mine {
+			up.mu.Lock()
 		}
-		if err != nil {
+		answer, again, err := u.join(up, mine, a, path, by, p, dir, w)
+		if !again {
+			return answer, err
+		}
+	}
+}
+
+// join opens an upload that was claimed, or goes on with it; again says that it is
+// to be claimed anew. It is called with the upload locked, and unlocks it.
+func (u *Uploads) join(up *upload, mine bool, a asked, path string, by Uploader, p *place, dir handle, w incoming) (_ wire.TransferOpened, again bool, err error) {
+	defer up.mu.Unlock()
+	switch {
+	case up.ended: // between finding and locking it
+		return wire.TransferOpened{}, true, nil
+	case !mine && up.dir.id != dir.id: // that was another directory of this name
+		u.discard(up)
+		return wire.TransferOpened{}, true, nil
+	case mine:
+		up.asked, up.path, up.name, up.size = a, path, lastName(p), w.size
+		if err := u.prepare(up, p, dir, w); err != nil {
 			up.ended = true
 			u.forget(up)
-			up.mu.Unlock()
-			return wire.TransferOpened{}, err
+			return wire.TransferOpened{}, false, err
 		}
-		up.mode, up.mtime, up.release = w.mode, w.mtime, by.Hold()
-		up.idle.Reset(u.opt.Idle)
-		answer := wire.TransferOpened{Transfer: up.id, Offset: up.got}
-		up.mu.Unlock()
-		return answer, nil
+	default:
+		up.release()
 	}
+	up.mode, up.mtime, up.release = w.mode, w.mtime, by.Hold()
+	up.idle.Reset(u.opt.Idle)
+	return wire.TransferOpened{Transfer: up.id, Offset: up.got}, false, nil
 }
 
 // uploadID finds an upload again; one without a key never is.
@@ -408,7 +414,8 @@ func uploadID(holder, path string, w incoming) string {
 }
 
 // claim finds the open upload with this id, now of another session perhaps, or
-// adds one that is mine to prepare.
+// adds one that is mine to prepare: it is locked, since others find it from now on
+// and there is nothing in it yet.
 func (u *Uploads) claim(id string, by Uploader) (up *upload, mine bool, err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -430,6 +437,7 @@ func (u *Uploads) claim(id string, by Uploader) (up *upload, mine bool, err erro
 			With("reason", "too_many_transfers").With("hint", "finish one, or wait for it")
 	}
 	up = &upload{id: id, session: by.Session, release: func() {}}
+	up.mu.Lock() // nobody else knows it: there is nothing to wait for
 	up.idle = time.AfterFunc(time.Hour, func() { u.expire(up) })
 	u.open[id] = up
 	return up, true, nil
@@ -585,16 +593,18 @@ func (up *upload) settle() error {
 // Failures: TRANSFER_NOT_FOUND, TRANSFER_OFFSET (not all has come),
 // TRANSFER_MISMATCH, and those of Write.
 func (u *Uploads) Commit(ctx context.Context, r *Root, session string, req wire.TransferCommit) (wire.TransferCommitted, Trace, error) {
+	// The root first, as Open has them: Root.Close keeps out who comes to it while
+	// another is in it and waits for the upload.
+	if err := r.enter(ctx); err != nil {
+		return wire.TransferCommitted{}, Trace{}, fmt.Errorf("finish a transfer: %w", err)
+	}
+	defer r.leave()
 	up, err := u.find(session, req.Transfer)
 	if err != nil {
 		return wire.TransferCommitted{}, Trace{}, err
 	}
 	defer up.mu.Unlock()
 	trace := Trace{Path: up.path}
-	if err := r.enter(ctx); err != nil {
-		return wire.TransferCommitted{}, trace, fault(up.asked, "write", err)
-	}
-	defer r.leave()
 	up.idle.Reset(u.opt.Idle)
 	if up.size >= 0 && up.got != up.size {
 		return wire.TransferCommitted{}, trace, up.misplaced()
