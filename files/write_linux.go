@@ -18,6 +18,9 @@ import (
 // umask); if the write then fails, they are removed again. See the package
 // comment for when the content is replaced at once and when in place.
 //
+// What the disk reserves is not written to, even where the daemon may: without that
+// nothing could be recorded any more, and so nothing done, removing files included.
+//
 // Failures: PATH_NOT_FOUND (a directory is missing), PATH_OUTSIDE_ALLOWED_ROOT,
 // PATH_INVALID_CHARS, FILE_TOO_LARGE, DISK_FULL and READ_ONLY_DISK (nothing was
 // changed), PERMISSION_DENIED, PRIVACY_MODE_BLOCKED (a private file with several
@@ -34,10 +37,17 @@ func (r *Root) Write(ctx context.Context, req wire.FileWrite, limit int64) (Trac
 			return notRegular(a, &p.st)
 		case p.manyNames():
 			return r.manyNames(a)
+		case !p.exists && (p.why != "" || len(p.missing) > 1 && !req.CreateParents):
+			return missing(a, p)
+		}
+		if need := p.needs(int64(len(req.Content))); need > 0 {
+			if err := room(a, p.dir.fd, need); err != nil {
+				return err
+			}
+		}
+		switch {
 		case p.exists:
 			err = r.replace(p, req.Content)
-		case p.why != "", len(p.missing) > 1 && !req.CreateParents:
-			return missing(a, p)
 		case len(p.missing) == 1:
 			err = create(p.dir.fd, p.name, req.Content)
 		default:
@@ -55,6 +65,15 @@ func (r *Root) Write(ctx context.Context, req wire.FileWrite, limit int64) (Trac
 		trace.Bytes = int64(len(req.Content))
 	}
 	return trace, err
+}
+
+// needs is how much room a new content of n bytes takes while the old one is there:
+// all of it, unless it goes in its place.
+func (p *place) needs(n int64) int64 {
+	if p.exists && p.st.Nlink > 1 {
+		return n - p.st.Size
+	}
+	return n
 }
 
 // create makes a file that doesn't exist; errRaced if it does by now.

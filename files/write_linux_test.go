@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -284,6 +286,51 @@ func TestDiskFull(t *testing.T) {
 		want(t, b.delete("one", false), wire.ReadOnlyDisk)
 		want(t, b.move("one", "other", false), wire.ReadOnlyDisk)
 	})
+}
+
+// TestReservedRoom: what a disk keeps for the daemon's own state isn't taken by what
+// it writes for others, though it could.
+func TestReservedRoom(t *testing.T) {
+	b := newBench(t)
+	disk := filepath.Join(t.TempDir(), "disk")
+	b.must(os.WriteFile(disk, nil, 0o600))
+	b.must(os.Truncate(disk, 16<<20))
+	out, err := exec.Command("mke2fs", "-q", "-F", "-t", "ext4", "-O", "^has_journal", "-m", "30", disk).CombinedOutput()
+	if err == nil {
+		out, err = exec.Command("mount", "-o", "loop", disk, b.dir).CombinedOutput()
+	}
+	testenv.Need(t, "mount", err == nil, fmt.Sprintf("an ext4 on a loop device: %v: %s", err, out))
+	t.Cleanup(func() { exec.Command("umount", "-l", b.dir).Run() })
+	b.Root = b.openRoot(b.dir, b.never)
+	b.put("old", strings.Repeat("o", 1<<20))
+	b.must(os.Link(b.in("old"), b.in("linked")))
+	piece := strings.Repeat("x", 1<<20)
+	last := 0
+	for i := range 16 {
+		if err = b.write(fmt.Sprintf("f%d", i), piece); err != nil {
+			break
+		}
+		last = i
+	}
+	want(t, err, wire.DiskFull)
+	if last < 5 || last > 11 { // of 16 MiB a third is reserved
+		t.Errorf("full after %d MiB", last+1)
+	}
+	var fs unix.Statfs_t
+	b.must(unix.Statfs(b.dir, &fs))
+	if free := int64(fs.Bfree) * fs.Bsize; free < 4<<20 {
+		t.Errorf("%d bytes are left", free)
+	}
+	b.put("ballast", strings.Repeat("b", int(int64(fs.Bavail)*fs.Bsize))) // as anybody does
+	want(t, b.write("f0", "x"), wire.DiskFull)
+	want(t, b.writeDeep("p/q/new", "x"), wire.DiskFull)
+	b.gone("p")
+	b.must(b.write("empty", ""))
+	b.must(b.write("linked", strings.Repeat("n", 1<<20))) // in place
+	b.has("old", strings.Repeat("n", 1<<20))
+	b.must(b.delete("f0", false))
+	b.must(b.write("f0", "x"))
+	b.noTemps()
 }
 
 // TestWriteMountedFile writes a file that is a mount point, as containers have them.
