@@ -161,11 +161,8 @@ func (c *copying) private(from *handle, name string, st *unix.Stat_t) (bool, err
 		is, err := fstat(fd)
 		return err == nil && c.secret.keeps(identOf(&is), fd), err
 	case unix.S_IFREG:
-		if _, is := c.secret.tops[identOf(st)]; is || st.Nlink < 2 {
-			return is, nil
-		}
-		_, is, err := c.secret.isLinked(c.ctx, identOf(st))
-		return is, err
+		rule, err := c.secret.ofFile(c.ctx, st, from.fd, name)
+		return rule != nil, err
 	}
 	return false, nil
 }

@@ -40,7 +40,12 @@ func (r *Root) Delete(ctx context.Context, req wire.FileDelete) (Trace, error) {
 		case p.onTheWay(), req.Recursive && p.holdsPrivate():
 			return r.holdsPrivate(a)
 		}
-		return r.remove(ctx, a, p, req.Recursive, &trace.Entries)
+		return r.lose(a, p, func() error {
+			return r.remove(ctx, a, p, req.Recursive, &trace.Entries)
+		}, func(fd int) error {
+			trace.Entries--
+			return linkDescriptor(fd, p.dir.fd, p.name)
+		})
 	})
 	return trace, err
 }

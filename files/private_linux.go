@@ -31,12 +31,14 @@ type Private struct {
 	rests []pathglob.Pattern // of the rules, what comes after their prefixes
 	key   []byte             // of aliases and digests
 
-	many func(fd int) bool // manySpellings, but for tests
+	many   func(fd int) bool // manySpellings, but for tests
+	losing func()            // for tests: called before a name goes
 
 	mu sync.Mutex
 	// tops are the directories that such patterns ever led to, with the time of
 	// their birth: an inode's number is used again. The value is a rule's number.
 	tops map[ident]birth
+	leaving map[ident]leaving // see lose
 }
 
 type birth struct {

@@ -382,10 +382,57 @@ func TestPrivateLinkComesAndGoes(t *testing.T) {
 	defer p.close()
 	h.must(os.Remove(h.in("public/link")))
 	var is verdict
-	h.must(w.spot.byLinks(h.ctx, &is, &p.st)) // with one
-	link()                                    // so that it would be opened with two again
+	h.must(w.spot.byLinks(h.ctx, &is, &p.st, p.dir.fd, p.name)) // with one
+	link()                                                      // so that it would be opened with two again
 	if !is.private() {
 		t.Error("it is public")
+	}
+}
+
+// A private file that gets another name while it loses its own, when it is too late
+// for its number of names to tell, is private by that name, and gets its own back.
+func TestPrivateLinkAtTheLastMoment(t *testing.T) {
+	for what, change := range map[string]func(h *hideout) error{
+		"delete": func(h *hideout) error { return h.delete("private/"+canaryName, false) },
+		"write":  func(h *hideout) error { return h.write("private/"+canaryName, "x") },
+	} {
+		t.Run(what, func(t *testing.T) {
+			h := newHideout(t, "@/private")
+			h.put("private/"+canaryName, canary)
+			h.mkdir("public")
+			link := func() {
+				h.must(os.Link(h.in("private/"+canaryName), h.in("public/link")))
+			}
+			h.secrets.losing = link
+			err := change(h)
+			want(t, err, wire.PrivacyModeBlocked, "hard_links")
+			h.tellsNothing("a refusal", err)
+			h.has("private/"+canaryName, canary)
+			h.blocked("public/link", "private")
+
+			// Where it can't have its name back it is private by what it is.
+			h.must(os.Remove(h.in("private/" + canaryName)))
+			h.blocked("public/link", "private")
+			want(t, h.move("public/link", "public/elsewhere", false), wire.PrivacyModeBlocked, "private")
+			h.noTemps()
+
+			// That isn't so of another file, which may have its inode.
+			h.must(os.Remove(h.in("public/link")))
+			h.secrets.losing = nil
+			h.put("public/new", "new")
+			if got, err := h.read("public/new"); err != nil || got != "new" {
+				t.Errorf("a new file: %q, %v", got, err)
+			}
+			h.put("private/"+canaryName, canary)
+			h.must(change(h))
+			h.put("public/newer", "newer")
+			if got, err := h.read("public/newer"); err != nil || got != "newer" {
+				t.Errorf("a file after another was lost: %q, %v", got, err)
+			}
+			if n := len(h.secrets.leaving); n > 1 {
+				t.Errorf("%d files are remembered", n)
+			}
+		})
 	}
 }
 

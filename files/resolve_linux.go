@@ -308,7 +308,7 @@ func (w *walk) byIdentity(p *place) error {
 		}
 		return nil
 	case unix.S_IFREG:
-		return w.spot.byLinks(w.ctx, &p.is, &p.st)
+		return w.spot.byLinks(w.ctx, &p.is, &p.st, p.dir.fd, p.name)
 	}
 	return nil
 }

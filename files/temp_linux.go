@@ -105,6 +105,19 @@ func (t *temp) commit(name string, replace bool) error {
 	return nil
 }
 
+// linkOver gives the file behind fd a name in place of what has it.
+func linkOver(fd, dir int, name string) error {
+	own := tempName()
+	if err := linkDescriptor(fd, dir, own); err != nil {
+		return err
+	}
+	err := renameat(dir, own, dir, name)
+	if err != nil {
+		_ = unlinkat(dir, own, 0)
+	}
+	return err
+}
+
 // discard closes the file and, unless it was committed, removes it.
 func (t *temp) discard() {
 	if t.name != "" {

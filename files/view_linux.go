@@ -34,7 +34,7 @@ func (v view) name(ctx context.Context, dir *handle, d dirent) (string, error) {
 	if !is.private() && !isDir {
 		var st unix.Stat_t
 		if err := lstatat(dir.fd, d.name, &st); err == nil && kindOf(&st) == unix.S_IFREG {
-			if err := v.byLinks(ctx, &is, &st); err != nil {
+			if err := v.byLinks(ctx, &is, &st, dir.fd, d.name); err != nil {
 				return "", err
 			}
 		}
@@ -42,21 +42,33 @@ func (v view) name(ctx context.Context, dir *handle, d dirent) (string, error) {
 	return v.named(is, dir.id, d.name, isDir), nil
 }
 
-// byLinks adds what the rules say of a file by what it is.
-func (s *spot) byLinks(ctx context.Context, is *verdict, st *unix.Stat_t) error {
-	id := identOf(st)
-	rule, yes := s.t.tops[id]
-	if !yes && st.Nlink > 1 {
-		var err error
-		if rule, yes, err = s.t.isLinked(ctx, id); err != nil {
-			return err
-		}
-	}
-	if yes {
-		is.add(len(s.names)+1, &s.t.p.rules[rule])
+// byLinks adds what the rules say of the file name in dir by what it is.
+func (s *spot) byLinks(ctx context.Context, is *verdict, st *unix.Stat_t, dir int, name string) error {
+	rule, err := s.t.ofFile(ctx, st, dir, name)
+	if rule != nil {
+		is.add(len(s.names)+1, rule)
 		is.literal = false // it has this name by somebody else's doing
 	}
-	return nil
+	return err
+}
+
+// ofFile is the rule that closes the file name in dir by what it is, nil if none does.
+func (t *territory) ofFile(ctx context.Context, st *unix.Stat_t, dir int, name string) (*PrivateRule, error) {
+	id := identOf(st)
+	rule, yes := t.tops[id]
+	if !yes && st.Nlink > 1 {
+		var err error
+		if rule, yes, err = t.isLinked(ctx, id); err != nil {
+			return nil, err
+		}
+	}
+	switch {
+	case yes:
+		return &t.p.rules[rule], nil
+	case t.p.kept(id, dir, name):
+		return &PrivateRule{Pattern: t.p.rules[0].Pattern}, nil
+	}
+	return nil, nil
 }
 
 // mayTell says whether the target of the link name in v gives nothing away: it

@@ -47,7 +47,7 @@ func (r *Root) Write(ctx context.Context, req wire.FileWrite, limit int64) (Trac
 		}
 		switch {
 		case p.exists:
-			err = r.replace(p, req.Content)
+			err = r.replace(a, p, req.Content)
 		case len(p.missing) == 1:
 			err = create(p.dir.fd, p.name, req.Content)
 		default:
@@ -176,7 +176,7 @@ func (r *Root) makeBelow(dir handle, names []string) (at handle, m made, err err
 }
 
 // replace gives an existing regular file new content.
-func (r *Root) replace(p *place, content []byte) error {
+func (r *Root) replace(a asked, p *place, content []byte) error {
 	old, err := r.reopen(p, unix.O_RDWR)
 	if err == unix.EACCES {
 		old, err = r.reopen(p, unix.O_WRONLY)
@@ -192,9 +192,9 @@ func (r *Root) replace(p *place, content []byte) error {
 	if p.st.Nlink > 1 && writable {
 		return overwrite(old, p.st.Size, content)
 	}
-	err = r.replaceInode(p, old, content, false)
+	err = r.replaceInode(a, p, old, content, false)
 	if err == unix.ENOENT { // no /proc to name a nameless file by
-		err = r.replaceInode(p, old, content, true)
+		err = r.replaceInode(a, p, old, content, true)
 	}
 	if errors.Is(err, errKeepInode) && writable {
 		return overwrite(old, p.st.Size, content)
@@ -209,7 +209,7 @@ func (r *Root) replace(p *place, content []byte) error {
 var errKeepInode = errors.New("the file can only be written in place")
 
 // replaceInode puts a new file with the old one's ways in its place.
-func (r *Root) replaceInode(p *place, old int, content []byte, named bool) error {
+func (r *Root) replaceInode(a asked, p *place, old int, content []byte, named bool) error {
 	t, err := newTemp(p.dir.fd, 0o600, named)
 	if err == unix.EACCES || err == unix.EPERM {
 		return errors.Join(errKeepInode, err)
@@ -224,7 +224,10 @@ func (r *Root) replaceInode(p *place, old int, content []byte, named bool) error
 	if err := pwriteAll(t.fd, content, 0); err != nil {
 		return err
 	}
-	switch err := t.commit(p.name, true); err {
+	err = r.lose(a, p, func() error { return t.commit(p.name, true) }, func(fd int) error {
+		return linkOver(fd, p.dir.fd, p.name)
+	})
+	switch err {
 	case unix.EACCES, unix.EPERM, unix.EBUSY, unix.EXDEV: // sticky directory; mount point
 		return errors.Join(errKeepInode, err)
 	case unix.EISDIR, unix.ENOTDIR:

@@ -407,7 +407,7 @@ func TestNamedTemp(t *testing.T) {
 	old, err := b.reopen(&p2, unix.O_RDWR)
 	b.must(err)
 	defer unix.Close(old)
-	b.must(b.replaceInode(&p2, old, []byte("replaced"), true))
+	b.must(b.replaceInode(asked{}, &p2, old, []byte("replaced"), true))
 	b.has("f", "replaced")
 	b.noTemps()
 }
