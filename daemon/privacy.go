@@ -158,19 +158,45 @@ func (d *services) mayGoOn(ctx context.Context) error {
 	return d.commands(ctx)
 }
 
-// sealEvery is how often it is looked whether what runs may go on.
-const sealEvery = 15 * time.Second
+const (
+	// sealEvery is how often it is looked whether what runs may go on, whatever is
+	// seen to change meanwhile.
+	sealEvery = 15 * time.Second
+	// sealPause lies between two looks because something changed.
+	sealPause = 100 * time.Millisecond
+)
 
 // keepSealed ends what runs once what is private is no longer sealed.
 func (d *daemon) keepSealed(ctx context.Context) {
 	if d.private == nil || d.shell == nil {
 		return
 	}
+	changed := make(chan struct{}, 1)
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	watching.Go(func() {
+		err := d.private.Watch(ctx, func() {
+			d.sealed.Store(nil)
+			select {
+			case changed <- struct{}{}:
+			default:
+			}
+		})
+		if err != nil {
+			d.log.Warn("what others open of what is private is noticed late", "after", sealEvery, "error", err)
+		}
+	})
 	tick := time.NewTicker(sealEvery)
 	defer tick.Stop()
 	for {
 		_ = d.commands(ctx) // does what is to be done
 		select {
+		case <-time.After(sealPause):
+		case <-ctx.Done():
+			return
+		}
+		select {
+		case <-changed:
 		case <-tick.C:
 		case <-ctx.Done():
 			return

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"farhand/client"
 	"farhand/daemon"
@@ -312,7 +313,7 @@ func TestCommandsBesidePrivacy(t *testing.T) {
 	if info, err := os.Stat(vault); err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("%v, %v", info.Mode(), err)
 	}
-	endsWhatRuns := func(what string, unseal func()) {
+	endsWhatRuns := func(what string, unseal func()) (after time.Duration) {
 		t.Helper()
 		ses, err := sdk.Open(t.Context(), client.Place{Machine: "bench"})
 		if err != nil {
@@ -334,8 +335,11 @@ func TestCommandsBesidePrivacy(t *testing.T) {
 			}
 			return nil
 		})
+		begin := time.Now()
 		unseal()
-		if e := wire.AsError(<-executed); e.Code != wire.PrivacyModeBlocked || e.Details["reason"] != "not_sealed" {
+		err = <-executed
+		after = time.Since(begin)
+		if e := wire.AsError(err); e.Code != wire.PrivacyModeBlocked || e.Details["reason"] != "not_sealed" {
 			t.Errorf("%s: a command that ran ends with %v", what, e)
 		}
 		if _, end := shown.ends(); end.Reason != "grant_revoked" {
@@ -349,9 +353,15 @@ func TestCommandsBesidePrivacy(t *testing.T) {
 		if out, _ := view(t, term, err).ends(); out != "" {
 			t.Errorf("%s: what a terminal wrote is still there: %q", what, out)
 		}
+		return after
 	}
-	// Nobody asks for anything meanwhile, so it is found out by itself.
+	// Nobody asks for anything meanwhile, so it is found out by itself. That it isn't
+	// only because the daemon looks now and then (each 15 s) shows the second time,
+	// which is just after it did.
 	endsWhatRuns("no longer sealed", func() { chmod(b.root(), 0o777) })
+	if took := endsWhatRuns("once more", func() { chmod(b.root(), 0o777) }); took > 10*time.Second {
+		t.Errorf("what runs is ended after %v", took)
+	}
 	// What the daemon closes again was open to what ran.
 	endsWhatRuns("mended", func() {
 		chmod(vault, 0o755)

@@ -37,7 +37,7 @@ type Private struct {
 	mu sync.Mutex
 	// tops are the directories that such patterns ever led to, with the time of
 	// their birth: an inode's number is used again. The value is a rule's number.
-	tops map[ident]birth
+	tops    map[ident]birth
 	leaving map[ident]leaving // see lose
 }
 

@@ -911,6 +911,71 @@ func TestSealed(t *testing.T) {
 	h.must(err)
 }
 
+// What may unseal something private is noticed at once, and what happens beside it
+// isn't.
+func TestWatch(t *testing.T) {
+	h := newHideout(t, "@/way/link/private", "@/single", "@/later/inside", "@/*.key")
+	h.mkdir("way")
+	h.mkdir("real/private")
+	h.link("../real", "way/link")
+	h.put("single", canary)
+	ctx, cancel := context.WithCancel(h.ctx)
+	calls, ended := make(chan struct{}, 100), make(chan error)
+	go func() { ended <- h.secrets.Watch(ctx, func() { calls <- struct{}{} }) }()
+	<-calls // the first
+	for _, step := range []struct {
+		what string
+		do   func() error
+	}{
+		{"it is opened", func() error { return os.Chmod(h.in("real/private"), 0o755) }},
+		{"and closed", func() error { return os.Chmod(h.in("real/private"), 0o700) }},
+		{"a file is opened", func() error { return os.Chmod(h.in("single"), 0o644) }},
+		{"a file has another name", func() error { return os.Link(h.in("single"), h.in("other")) }},
+		{"what is above is opened", func() error { return os.Chmod(h.in("way"), 0o777) }},
+		{"something comes", func() error { return os.MkdirAll(h.in("later/inside"), 0o755) }},
+		{"it goes", func() error { return os.Rename(h.in("real/private"), h.in("real/elsewhere")) }},
+		{"another comes", func() error { return os.Mkdir(h.in("real/private"), 0o755) }},
+		{"which is opened", func() error { return os.Chmod(h.in("real/private"), 0o711) }},
+		{"a link leads elsewhere", func() error {
+			return errors.Join(os.Symlink("..", h.in("way/new")), os.Rename(h.in("way/new"), h.in("way/link")))
+		}},
+	} {
+		h.must(step.do())
+		<-calls
+		for len(calls) > 0 { // it may be seen in more than one event
+			<-calls
+		}
+		t.Log(step.what)
+	}
+	// Beside: nothing waits, or comes, but for the last.
+	h.put("way/beside", "x")
+	h.put("beside", "x")
+	h.must(os.Chmod(h.in("beside"), 0o600))
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	w := watch{}
+	w.fd, _ = unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	defer unix.Close(w.fd)
+	w.arm(h.secrets)
+	h.put("way/beside2", "x")
+	h.must(os.Chmod(h.in("way/beside2"), 0o600))
+	buf := make([]byte, 4096)
+	n, err := unix.Read(w.fd, buf)
+	if err != nil || n == 0 || w.concern(buf[:n]) {
+		t.Errorf("what happens beside it is of concern (%d bytes of events, %v)", n, err)
+	}
+	h.must(os.Chmod(h.in("single"), 0o600))
+	if n, err = unix.Read(w.fd, buf); err != nil || !w.concern(buf[:n]) {
+		t.Errorf("what happens to it isn't (%v)", err)
+	}
+	var none *Private
+	if err := none.Watch(h.ctx, nil); err != nil {
+		t.Error(err)
+	}
+}
+
 func mode(h *hideout, path string) os.FileMode {
 	h.t.Helper()
 	info, err := os.Stat(h.in(path))
