@@ -159,7 +159,7 @@ func TestClusterAgent(t *testing.T) {
 			t.Errorf("read %v", out)
 		}
 	}
-	out, _ := a.call("terminal_open", `{"argv": ["sh", "-i"], "until": "\\$ $"}`)
+	out, _ := a.call("terminal_open", `{"argv": ["env", "PS1=$ ", "sh", "-i"], "until": "\\$ $"}`)
 	terminal := out["terminal"].(string)
 	typed := func(text, until string) string {
 		t.Helper()

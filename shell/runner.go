@@ -88,7 +88,8 @@ var (
 	ErrDirGone = errors.New("working directory no longer exists")
 	// ErrDirForbidden says that the commands' user may not enter it.
 	ErrDirForbidden = errors.New("working directory may not be entered")
-	// ErrLost says that what ran a program is gone, and the program with it.
+	// ErrLost says that what ran a program, or was to, is gone, and the program with
+	// it.
 	ErrLost = errors.New("what ran the command is gone")
 )
 

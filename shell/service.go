@@ -320,6 +320,8 @@ func startError(err error, cmd wire.ExecuteCommand, place Place) error {
 		return err
 	}
 	switch {
+	case errors.Is(err, ErrLost):
+		return lostError(err)
 	case errors.Is(err, ErrDirGone):
 		return wire.Errorf(wire.PathNotFound, "working directory %s no longer exists", place.Path).With("path", place.Path)
 	case errors.Is(err, ErrDirForbidden):

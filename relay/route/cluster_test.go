@@ -384,8 +384,13 @@ func TestClusterPieces(t *testing.T) {
 }
 
 // A stream's frames find the operator's instance, and its credit the device; when
-// the machine moves, the operator is told to attach again.
+// the machine moves, the operator is told to attach again, also where the machine was.
 func TestClusterStream(t *testing.T) {
+	t.Run("from another", func(t *testing.T) { clusterStream(t, 1) })
+	t.Run("from the machine's", func(t *testing.T) { clusterStream(t, 0) })
+}
+
+func clusterStream(t *testing.T, from int) {
 	all := startCluster(t, 3)
 	r := all[0].robot(wire.Streams, wire.HardwareGPIO)
 	credits := make(chan string, 8)
@@ -399,8 +404,8 @@ func TestClusterStream(t *testing.T) {
 	}
 	r.connect()
 	settled(t, all, all[0])
-	id := all[1].openSession(opTok, map[string]any{"machine": "lab"})
-	op := all[1].operator(opTok)
+	id := all[from].openSession(opTok, map[string]any{"machine": "lab"})
+	op := all[from].operator(opTok)
 	op.request(id, "w", wire.THardwareOp, map[string]any{"device": "gpio:x", "op": "GPIO_WATCH"})
 	op.want(wire.THardwareResult)
 	if env := op.want(wire.TStreamData); env.SessionID != id {

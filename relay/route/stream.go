@@ -297,13 +297,14 @@ func (m *machine) lookAgain() {
 	m.callBack()
 }
 
-// stranded are the machine's sessions that had a stream of late and have no socket.
+// stranded are the machine's sessions that had a stream of late and have no socket,
+// or one that is being closed, as all are of a machine that another instance has.
 func (m *machine) stranded(now time.Time) []*session {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var all []*session
 	for _, ses := range m.sessions {
-		if ses.streaming(now) && ses.conn() == nil {
+		if d := ses.conn(); ses.streaming(now) && (d == nil || d.sock.isClosing()) {
 			all = append(all, ses)
 		}
 	}

@@ -87,7 +87,8 @@ func (c *Client) unreachable(err error) error {
 }
 
 // Start implements shell.Runner. The error is a *wire.Error with details.reason
-// exec_helper_unreachable if nobody is there.
+// exec_helper_unreachable if nobody is there, and shell.ErrLost if the helper ended
+// when it had the request and hadn't answered: whether the program ran is unknown.
 func (c *Client) Start(ctx context.Context, spec shell.Spec) (shell.Process, error) {
 	first, files, err := encodeSpec(spec)
 	if err != nil {
@@ -140,6 +141,9 @@ func (c *Client) start(ctx context.Context, conn *net.UnixConn, first []byte, fi
 	switch {
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
+	case err != nil && writeErr == nil && !errors.Is(err, os.ErrDeadlineExceeded):
+		// It had everything, and may have started the program before it ended.
+		return nil, fmt.Errorf("exec helper at %s: %w: %w", c.socket, err, shell.ErrLost)
 	case err != nil:
 		return nil, c.unreachable(errors.Join(writeErr, err))
 	case k == failed:

@@ -24,6 +24,7 @@ const (
 	busy
 	withErrno // the number follows
 	other
+	stranger
 )
 
 // failure is the message for an error of a runner.
@@ -36,6 +37,8 @@ func failure(err error) []byte {
 		class = dirForbidden
 	case errors.Is(err, errBusy):
 		class = busy
+	case errors.Is(err, errStranger):
+		class = stranger
 	case errors.Is(err, fs.ErrNotExist):
 		class = notFound
 	case errors.Is(err, fs.ErrPermission):
@@ -67,6 +70,9 @@ func parseFailure(body []byte) error {
 		return remote{text, shell.ErrDirForbidden}
 	case busy:
 		return wire.Errorf(wire.ShimOverloaded, "the helper runs as many commands as it may").With("hint", "try again once some have ended")
+	case stranger:
+		return wire.Errorf(wire.InternalError, "what runs commands on this machine runs none for the daemon's user").
+			With("reason", "exec_helper_unreachable").With("hint", "farhandd install --helper sets both up for each other")
 	case withErrno:
 		return remote{text, syscall.Errno(binary.LittleEndian.Uint32(body[1:]))}
 	case other:
@@ -83,6 +89,9 @@ type remote struct {
 
 func (r remote) Error() string { return r.text }
 func (r remote) Unwrap() error { return r.is }
+
+// errStranger is a helper that is for another user.
+var errStranger = errors.New("for another user")
 
 // errBusy is a helper that runs as many commands as it may.
 var errBusy = errors.New("too many commands")

@@ -271,6 +271,41 @@ func startHelper(t *testing.T, socket string) *exec.Cmd {
 	return nil
 }
 
+// A helper that ends between the request and its answer may have started the
+// program: nobody is told that it hasn't.
+func TestHelperEndsBeforeItAnswers(t *testing.T) {
+	leak.Check(t)
+	socket := filepath.Join(t.TempDir(), "exec.sock")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() {
+		defer l.Close()
+		conn, err := l.Accept()
+		if err == nil {
+			_, _, err = readMessage(conn, maxMessage)
+			conn.Close()
+		}
+		done <- err
+	}()
+	d, err := os.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	s := shell.New(shell.Config{Runner: NewClient(socket), Environ: []string{"PATH=" + shell.DefaultPath}})
+	line := "true"
+	_, _, err = s.Execute(t.Context(), wire.ExecuteCommand{Command: &line}, shell.Place{Dir: d, Path: d.Name()}, shell.Limits{})
+	if e, ok := errors.AsType[*wire.Error](err); !ok || e.Code != wire.InternalError || e.Details["reason"] != "command_lost" {
+		t.Errorf("%v, want command_lost", err)
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
 // A helper that is killed takes its commands' connections with it: whoever waits
 // is told, and the next helper at the same socket serves at once.
 func TestHelperIsKilled(t *testing.T) {

@@ -113,6 +113,7 @@ func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
 		uid, err := peer(conn)
 		if err != nil || !slices.Contains(s.cfg.UIDs, uid) {
 			s.cfg.Log.Warn("refused to run commands for another user", "uid", uid, "err", err)
+			_, _ = conn.Write(failure(errStranger)) // the first bytes never wait for a reader
 			conn.Close()
 			continue
 		}
