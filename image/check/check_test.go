@@ -136,6 +136,8 @@ func TestRefused(t *testing.T) {
 		"field case 80: SSH host key":                    {want: "SSH host key", root: with(root(), "etc/ssh/ssh_host_ed25519_key.pub", "x")},
 		"field case 80: machine-id":                      {want: "machine-id", root: with(root(), "etc/machine-id", "0123\n")},
 		"field case 80: random seed":                     {want: "random seed", root: with(root(), "var/lib/systemd/random-seed", "x")},
+		"ModemManager":                                   {want: "ModemManager: it takes serial ports", root: with(root(), "usr/sbin/ModemManager", "x")},
+		"brltty":                                         {want: "brltty: it takes serial ports", root: with(root(), "usr/bin/brltty", "x")},
 		"a token in the root":                            {want: "token or claim key", root: with(root(), "etc/x", "token = fh_rt_"+secret)},
 		"a claim key among the boot files":               {want: "token or claim key", slot: with(slot(), "cmdline.txt", "farhand.claim=fh_ck_"+secret)},
 		"a private key":                                  {want: "a private key", root: with(root(), "etc/x", "-----BEGIN EC PRIVATE KEY-----\n"+strings.Repeat("MHcCAQ", 10)+"\n")},

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"os/exec"
 	"path"
@@ -16,7 +17,7 @@ import (
 )
 
 // system checks that the root holds nothing that is one machine's (field case
-// 80).
+// 80), and no program that would take serial ports away from the daemon.
 func (c *card) system(ctx context.Context) {
 	head := make([]byte, 96)
 	if _, err := c.part(layout.SystemA).ReadAt(head, 0); err != nil {
@@ -41,7 +42,7 @@ func (c *card) system(ctx context.Context) {
 	n := 0
 	for lines := bufio.NewScanner(bytes.NewReader(out)); lines.Scan(); n++ {
 		if f, ok := listed(lines.Text()); ok {
-			if err := f.personal(); err != nil {
+			if err := errors.Join(f.personal(), f.meddles()); err != nil {
 				c.fail("%w", err)
 			}
 		}
@@ -86,6 +87,18 @@ func (f file) personal() error {
 		return fmt.Errorf("/%s: a random seed in the image", f.name)
 	case strings.HasPrefix(f.name, "data/"):
 		return fmt.Errorf("/%s: what is on the data partition isn't in the image", f.name)
+	}
+	return nil
+}
+
+// meddles says whether a file is a program that takes serial ports as its own as
+// soon as they are plugged in (field cases 2 and 10).
+func (f file) meddles() error {
+	switch _, base := path.Split(f.name); base {
+	case "brltty", "ModemManager":
+		if strings.HasPrefix(f.name, "usr/bin/") || strings.HasPrefix(f.name, "usr/sbin/") {
+			return fmt.Errorf("/%s: it takes serial ports away from the daemon", f.name)
+		}
 	}
 	return nil
 }
