@@ -12,17 +12,27 @@ import (
 
 	"farhand/provision/fat"
 	"farhand/provision/request"
+	"farhand/provision/screen"
 )
 
-// The files on the card that show a code.
+// The files on the card that show a code, and what keeps a machine from one.
 const (
 	pairText    = "PAIR.TXT"
 	pairPicture = "PAIR.PNG"
+	statusText  = "STATUS.TXT"
 )
 
 // codeEvery is how often a code is written on the card at most, after the first
 // time since the start: flash wears out, and a code lives an hour.
 const codeEvery = time.Hour
+
+const (
+	// statusAfter is how long after the start a machine that isn't paired and shows
+	// no code leaves a note of why: who has no screen looks at the card then.
+	statusAfter = 3 * time.Minute
+	// statusFile is to that note what codeFile is to a code.
+	statusFile = runDir + "/status-written"
+)
 
 // codeFile is there from the first code of this boot on that was written on the
 // card, and holds a lastCode. It is kept outside of the process: that leaves when
@@ -33,11 +43,12 @@ type lastCode struct {
 	Uptime time.Duration `json:"uptime_ns"` // of the machine, then
 }
 
-// codeDue says whether the card may be written now, and notes that it is about to
-// be: a card that fails isn't tried every minute.
-func (s *System) codeDue() (bool, error) {
+// due says whether the card may be written now, as far as what is noted in file
+// goes, and notes that it is about to be: a card that fails isn't tried every
+// minute.
+func (s *System) due(file string) (bool, error) {
 	now := s.Clock.Uptime()
-	b, err := readLimited(s.path(codeFile), 1<<10)
+	b, err := readLimited(s.path(file), 1<<10)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:
@@ -52,7 +63,7 @@ func (s *System) codeDue() (bool, error) {
 		}
 	}
 	if b, err = json.Marshal(lastCode{now}); err == nil {
-		err = s.install(codeFile, b, 0o600, 0, 0)
+		err = s.install(file, b, 0o600, 0, 0)
 	}
 	if err != nil {
 		return false, fmt.Errorf("note that the card is written: %w", err)
@@ -81,7 +92,7 @@ func (srv *Server) writeCode(ctx context.Context, p request.Pairing) error {
 		srv.shown = p.UserCode
 		return nil
 	}
-	if due, err := srv.sys.codeDue(); err != nil || !due {
+	if due, err := srv.sys.due(codeFile); err != nil || !due {
 		return err
 	}
 	picture, err := page.PNG()
@@ -97,7 +108,31 @@ func (srv *Server) writeCode(ctx context.Context, p request.Pairing) error {
 	return nil
 }
 
-// removeCode removes it. It looks first: a card is only written if there is
+// writeStatus leaves the note of why a machine that was never paired isn't
+// connected, once for each start and then once an hour at most.
+func (srv *Server) writeStatus(ctx context.Context, st request.Status) error {
+	srv.mu.Lock()
+	paired := srv.store.Paired
+	srv.mu.Unlock()
+	switch st.State {
+	case "connected", "online", "starting", "stopping":
+		return nil
+	}
+	up := srv.sys.Clock.Uptime()
+	if srv.sys.Card == nil || paired || up < statusAfter {
+		return nil
+	}
+	srv.card.Lock()
+	defer srv.card.Unlock()
+	if due, err := srv.sys.due(statusFile); err != nil || !due {
+		return err
+	}
+	page := srv.front.Page(srv.sys.Clock.Now())
+	text := fmt.Appendf(page.Text(), "\r\nSo it was %s after the start.\r\n", screen.Lasting(up))
+	return srv.sys.Card.Commit(ctx, func(root *os.Root) error { return fat.Replace(root, statusText, text) })
+}
+
+// removeCode removes it, and the note of why there was none. It looks first: a card is only written if there is
 // something to change, so removing happens no more often than writing.
 func (srv *Server) removeCode(ctx context.Context) error {
 	srv.card.Lock()
@@ -107,7 +142,7 @@ func (srv *Server) removeCode(ctx context.Context) error {
 	}
 	there := false
 	err := srv.sys.Card.View(ctx, func(root *os.Root) error {
-		for _, name := range []string{pairText, pairPicture} {
+		for _, name := range []string{pairText, pairPicture, statusText} {
 			if _, err := root.Lstat(name); err == nil {
 				there = true
 			}
@@ -116,7 +151,7 @@ func (srv *Server) removeCode(ctx context.Context) error {
 	})
 	if err == nil && there {
 		err = srv.sys.Card.Commit(ctx, func(root *os.Root) error {
-			return errors.Join(fat.Remove(root, pairText), fat.Remove(root, pairPicture))
+			return errors.Join(fat.Remove(root, pairText), fat.Remove(root, pairPicture), fat.Remove(root, statusText))
 		})
 	}
 	if err != nil {

@@ -135,7 +135,11 @@ func (srv *Server) ShowPairing(ctx context.Context, p request.Pairing) error {
 // ShowStatus implements request.Handler.
 func (srv *Server) ShowStatus(ctx context.Context, st request.Status) error {
 	srv.front.ShowStatus(st)
-	return srv.sys.keepTime()
+	err := srv.sys.keepTime()
+	if noteErr := srv.writeStatus(ctx, st); noteErr != nil {
+		err = errors.Join(err, fmt.Errorf("write on the card why it isn't connected: %w", noteErr))
+	}
+	return err
 }
 
 // Paired implements request.Handler.

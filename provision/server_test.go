@@ -119,6 +119,59 @@ func TestCardIsWrittenRarely(t *testing.T) {
 	})
 }
 
+// Who has a machine without a screen, and looks at its card since it never came, is
+// told why; seldom, and no longer than until it is paired.
+func TestWhyOnTheCard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := withCard(t)
+		m.boot()
+		srv := m.server()
+		trouble := request.Status{State: "pairing", Detail: "redeeming the claim key of this card; trying again: no such host", Relay: "https://relay.example", Addresses: []string{"192.0.2.7"}}
+		show := func(srv *Server, st request.Status) string {
+			t.Helper()
+			if err := srv.ShowStatus(t.Context(), st); err != nil {
+				t.Fatal(err)
+			}
+			return text(t, filepath.Join(m.card, statusText))
+		}
+		if got := show(srv, trouble); got != "(none)" {
+			t.Errorf("written at once: %s", got)
+		}
+		<-time.After(statusAfter)
+		if got := show(srv, request.Status{State: "connected"}); got != "(none)" {
+			t.Errorf("written although it is connected: %s", got)
+		}
+		got := show(srv, trouble)
+		for _, want := range []string{"Connecting to relay.example", "no such host", "192.0.2.7", "after the start."} {
+			if !strings.Contains(got, want) {
+				t.Errorf("there is no %q in\n%s", want, got)
+			}
+		}
+		other := trouble
+		other.Detail = "asking the platform for a code; trying again: connection refused"
+		if got := show(m.server(), other); strings.Contains(got, "refused") {
+			t.Errorf("written twice within an hour: %s", got)
+		}
+		if err := srv.ShowPairing(t.Context(), pairing("BCDF-GHJK")); err != nil || !strings.Contains(text(t, filepath.Join(m.card, pairText)), "BCDF-GHJK") {
+			t.Errorf("the code has to wait: %v", err)
+		}
+		<-time.After(codeEvery)
+		if got := show(srv, other); !strings.Contains(got, "refused") {
+			t.Errorf("never written again: %s", got)
+		}
+		if err := srv.Paired(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		<-time.After(codeEvery)
+		if got := show(srv, trouble); got != "(none)" {
+			t.Errorf("of a machine that has an owner: %s", got)
+		}
+		if names := m.names(); names != "autoboot.txt bootcode.bin" {
+			t.Errorf("card: %s", names)
+		}
+	})
+}
+
 func TestClonedUntilPaired(t *testing.T) {
 	m := withCard(t)
 	m.boot()
@@ -198,7 +251,7 @@ func TestOverTheSocket(t *testing.T) {
 	go func() {
 		done <- serve.Run(ctx, l, serve.Options{Handler: m.server(), Users: []uint32{uint32(os.Getuid())}, Log: m.Log})
 	}()
-	c := request.Client{Path: path}
+	c := request.Client{Path: path, Timeout: time.Minute} // the machine may have other work
 	if err := c.ShowPairing(t.Context(), pairing("BCDF-GHJK")); err != nil {
 		t.Error(err)
 	}

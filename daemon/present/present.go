@@ -61,6 +61,9 @@ const (
 	gap = time.Second
 	// look is how often what nobody tells of is looked at: addresses, the name.
 	look = 30 * time.Second
+	// remind is how often a state that isn't as it should be is told again, though
+	// it hasn't changed: what the helper does about it hangs on how long it lasts.
+	remind = 2 * time.Minute
 	// factsLife is how long the helper's facts are good for.
 	factsLife = 5 * time.Minute
 )
@@ -81,6 +84,7 @@ type Presenter struct {
 	// What the helper was told, by the goroutine alone.
 	toldPairing *request.Pairing
 	toldStatus  *request.Status
+	toldAt      time.Time // the status
 	toldOnline  bool
 	factsAt     time.Time
 	trouble     backoff.Backoff
@@ -280,13 +284,13 @@ func (p *Presenter) tellPairing(ctx context.Context, pairing request.Pairing) er
 
 func (p *Presenter) tellStatus(ctx context.Context, s request.Status) error {
 	s = s.Clip()
-	if p.toldStatus != nil && reflect.DeepEqual(*p.toldStatus, s) {
+	if p.toldStatus != nil && reflect.DeepEqual(*p.toldStatus, s) && (s.State == "connected" || time.Since(p.toldAt) < remind) {
 		return nil
 	}
 	p.toldPairing = nil
 	if err := p.opt.Helper.ShowStatus(ctx, s); err != nil {
 		return err
 	}
-	p.toldStatus = &s
+	p.toldStatus, p.toldAt = &s, time.Now()
 	return nil
 }

@@ -174,6 +174,10 @@ func TestTellsEachThingOnce(t *testing.T) {
 		want("offline in a network | status offline 192.0.2.7")
 		after(2 * look)
 		want("offline in a network | offline in a network")
+		after(remind) // though nothing has changed
+		if got := h.take(); strings.Count(got, "status offline") != 1 {
+			t.Errorf("told %q in %s of trouble", got, remind)
+		}
 		r.set(func(x *Report) { x.Status.State, x.Offline = "connected", time.Time{} })
 		p.Changed()
 		after(time.Second)

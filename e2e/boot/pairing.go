@@ -172,7 +172,7 @@ func (p *pairing) approve(ctx context.Context) error {
 func (p *pairing) forgotten(ctx context.Context) error {
 	return p.poll(ctx, 2*time.Second, "the code is still on the card", func() (bool, error) {
 		err := p.onCard(ctx, p.m.Card, func(files fs.FS) error {
-			for _, name := range []string{"PAIR.TXT", "PAIR.PNG", preseed.FarhandFile, preseed.PreseedFile} {
+			for _, name := range []string{"PAIR.TXT", "PAIR.PNG", "STATUS.TXT", preseed.FarhandFile, preseed.PreseedFile} {
 				if _, err := fs.Stat(files, name); !errors.Is(err, fs.ErrNotExist) {
 					return fmt.Errorf("%s is there (%v)", name, err)
 				}
