@@ -187,15 +187,16 @@ func (d *daemon) run(ctx context.Context) error {
 	defer d.source.Close()
 	d.openPresenter(ctx)
 	defer d.presenter.Close()
+	var err error
+	if d.shim, err = shim.New(d.shimConfig()); err != nil { // before anybody can ask for it
+		return err
+	}
 	local, err := listenLocal(ctx, SocketPath(getenv(d.opts.Environ, "RUNTIME_DIRECTORY"), d.config.StateDir),
 		localHandlers{status: d.fullStatus, metric: d.writeMetrics, resume: d.resume, login: d.login, answers: d.releases.list, decide: d.decide}, d.log)
 	if err != nil {
 		return err
 	}
 	defer local.Close()
-	if d.shim, err = shim.New(d.shimConfig()); err != nil {
-		return err
-	}
 	d.warn()
 	ctx, cancel := context.WithCancelCause(ctx)
 	var background sync.WaitGroup

@@ -187,6 +187,12 @@ func (d *Dispatcher) run(ctx context.Context, r *Request, s Service, parts []Par
 		}
 		leases[i], opCtx, ends = lease, next, append(ends, done)
 	}
+	// Getting here may have taken as long as somebody else's operation, and what has
+	// the node of a device that was unplugged meanwhile may be another. From now on
+	// the leases end with it.
+	if !d.reg.still(r.Device) {
+		return nil, gone(r.Device.ID)
+	}
 	if parted {
 		r.Parts = leases
 	} else {

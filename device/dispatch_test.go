@@ -186,6 +186,27 @@ func TestVanishEndsTheOperation(t *testing.T) {
 	}
 }
 
+// An operation that has found a device which is then replugged doesn't run on what
+// has its node by now.
+func TestReplugBeforeTheOperation(t *testing.T) {
+	h := newHouse(t)
+	for _, back := range []bool{true, false} {
+		replug := func(string, string, []Part) error {
+			h.shelf.take("a")
+			refresh(t, h.Registry())
+			if back {
+				h.shelf.put("a", "alias")
+				refresh(t, h.Registry())
+			}
+			return nil
+		}
+		_, tr, err := h.Do(t.Context(), Caller{Session: "s", Allow: replug}, wire.HardwareOp{Device: "alias", Op: "NOP", Args: []byte("12"), Hold: true})
+		if !errors.Is(err, wire.DeviceGone) || tr.BytesOut != 0 || h.Leases().Held("s") != 0 {
+			t.Errorf("back %v: %v, traced %+v", back, err, tr)
+		}
+	}
+}
+
 func TestGoneIsNoticed(t *testing.T) {
 	h := newHouse(t)
 	h.shelf.take("a") // nobody follows the kernel's events

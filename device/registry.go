@@ -365,6 +365,14 @@ func (r *Registry) find(ctx context.Context, name string) (Descriptor, Service, 
 	return d, s, err
 }
 
+// still says whether a device that was found is there, and was all the time since.
+func (r *Registry) still(d Descriptor) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e := r.present[d.ID]
+	return e != nil && e.Generation == d.Generation
+}
+
 func (r *Registry) following() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

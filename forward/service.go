@@ -70,7 +70,9 @@ func dialTCP(ctx context.Context, address netip.AddrPort) (*net.TCPConn, error) 
 
 // Close ends all connections and waits for them.
 func (s *Service) Close() error {
+	s.mu.Lock() // or one that Open has admitted would begin after the wait
 	s.cancel()
+	s.mu.Unlock()
 	s.running.Wait()
 	return nil
 }

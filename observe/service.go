@@ -43,23 +43,31 @@ func New(system System, journal Journal, streams *stream.Hub) *Service {
 
 // Close ends what feeds streams, and them.
 func (s *Service) Close() error {
+	s.mu.Lock()
 	s.cancel()
+	s.mu.Unlock()
 	s.pumps.Wait()
 	return nil
 }
 
-// take counts one more, unless there are most already.
+// take counts one more, unless there are most already. Close waits until it is
+// given back.
 func (s *Service) take(n *int, most int, what string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.ctx.Err() != nil {
+		return wire.Errorf(wire.InternalError, "the daemon is stopping")
+	}
 	if *n >= most {
 		return wire.Errorf(wire.ShimOverloaded, "%s %d times already", what, most).With("hint", "close a stream with STREAM_CLOSE")
 	}
 	*n++
+	s.pumps.Add(1)
 	return nil
 }
 
 func (s *Service) give(n *int) {
+	defer s.pumps.Done()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	*n--
