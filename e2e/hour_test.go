@@ -139,6 +139,8 @@ func (o oneOwner) Machines(context.Context, string) ([]access.Machine, error) {
 	return []access.Machine{o.machine}, nil
 }
 func (o oneOwner) Seen(context.Context, string, string, wire.Hello) error { return nil }
+func (o oneOwner) Left(context.Context, string, string) error             { return nil }
+
 func (o oneOwner) Anchored(_ context.Context, _, _ string, a wire.Anchor) (wire.Anchor, error) {
 	return a, nil
 }

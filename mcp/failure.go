@@ -74,6 +74,9 @@ func hint(e *wire.Error) string {
 		}
 		return "correct the arguments by the tool's input schema and call it again"
 	case wire.MachineNotAttached, wire.MachineUnreachable:
+		if at := text("last_seen"); at != "" {
+			return "it was last seen at " + at + "; list_machines shows the machines that there are and which are online"
+		}
 		return "list_machines shows the machines that there are and which are online"
 	case wire.MachineAmbiguous:
 		if c := list("candidates"); c != "" {

@@ -88,6 +88,8 @@ type Authority interface {
 	Machines(ctx context.Context, owner string) ([]Machine, error)
 	// Seen remembers the last control HELLO and the time.
 	Seen(ctx context.Context, owner, machineID string, hello wire.Hello) error
+	// Left remembers the time at which the machine's control socket was lost.
+	Left(ctx context.Context, owner, machineID string) error
 	// Anchored keeps a if its sequence number is higher than what is kept, and
 	// returns the highest. The same number with another hmac is an error.
 	Anchored(ctx context.Context, owner, machineID string, a wire.Anchor) (wire.Anchor, error)

@@ -348,6 +348,18 @@ func (s *Server) Seen(ctx context.Context, owner, machineID string, hello wire.H
 	return err
 }
 
+// Left implements access.Authority.
+func (s *Server) Left(ctx context.Context, owner, machineID string) error {
+	_, err := change(ctx, s.store, seenKey(owner, machineID), func(r *stored[seen]) error {
+		if r.revision == 0 { // it never said HELLO, or was shut out
+			return errUnchanged
+		}
+		r.value.At = now()
+		return nil
+	})
+	return err
+}
+
 // Anchored implements access.Authority.
 func (s *Server) Anchored(ctx context.Context, owner, machineID string, a wire.Anchor) (wire.Anchor, error) {
 	highest, err := change(ctx, s.store, anchorKey(owner, machineID), func(r *stored[wire.Anchor]) error {

@@ -96,6 +96,14 @@ func TestMachineAPI(t *testing.T) {
 		!strings.Contains(a.body, `"devices":[{"type":"gpio"`) || a.json["online"] != false {
 		t.Fatalf("%s", a.body)
 	}
+	// It was there until it left, however long that is after its HELLO.
+	before, err := f.s.Machine(t.Context(), owner, "pi-1")
+	if err := errors.Join(err, f.s.Left(t.Context(), owner, "pi-1"), f.s.Left(t.Context(), owner, "nobody")); err != nil {
+		t.Fatal(err)
+	}
+	if after, err := f.s.Machine(t.Context(), owner, "pi-1"); err != nil || !after.LastSeen.After(before.LastSeen) || !after.Started.Equal(before.Started) {
+		t.Fatalf("%v, then %v, %v", before.LastSeen, after.LastSeen, err)
+	}
 	// The second machine of the same make has a name of its own.
 	if a = f.want(get("/api/machines/online"), 200); a.str("name") != "bench-pi-2" || a.json["online"] != true {
 		t.Fatalf("%s", a.body)

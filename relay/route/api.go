@@ -93,9 +93,9 @@ func (s *Server) target(ctx context.Context, op access.Operator, name string) (*
 	if instance := s.elsewhere(ctx, m.key); instance != "" {
 		return nil, rec, &errElsewhere{instance}
 	}
-	m.approval.Store(&rec.Approval)
+	m.learn(rec)
 	if m.online() == nil {
-		return nil, rec, unreachable().With("machine", rec.Name)
+		return nil, rec, m.unreachable()
 	}
 	return m, rec, nil
 }

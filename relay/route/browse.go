@@ -187,7 +187,7 @@ func (m *machine) attach(ctx context.Context, rec record) (*session, error) {
 	s := m.srv
 	control := m.online()
 	if control == nil {
-		return nil, unreachable()
+		return nil, m.unreachable()
 	}
 	at, err := m.walk(ctx, rec.Root)
 	if err != nil {
@@ -255,7 +255,7 @@ func (ses *session) open(ctx context.Context) error {
 		return badAnswer(wire.TSessionActivated)
 	}
 	if !ses.await(ctx, 0, m.srv.timing.dataSocket) {
-		return wire.Errorf(wire.MachineUnreachable, "the machine didn't open the session's connection in time")
+		return m.about(wire.Errorf(wire.MachineUnreachable, "%s didn't open the session's connection in time", m.called()))
 	}
 	return nil
 }

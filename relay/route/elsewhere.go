@@ -96,7 +96,7 @@ func (s *Server) passOn(w http.ResponseWriter, r *http.Request, instance string)
 			case r.Header.Get("Upgrade") != "":
 				deny(w, http.StatusServiceUnavailable, "try again later")
 			case errors.Is(err, cluster.ErrGone):
-				s.replyError(w, unreachable())
+				s.replyError(w, wire.Errorf(wire.MachineUnreachable, "the machine is not connected: the relay's instance that had it is gone"))
 			case r.Method == http.MethodPatch:
 				s.replyError(w, wire.Errorf(wire.OpUnconfirmed, "the relay's instance that has the machine didn't answer; it may have happened: look before repeating it"))
 			default:
@@ -348,9 +348,10 @@ func (op *operator) passOn(instance string, key machineKey, env wire.Envelope, f
 		return true
 	}
 	s.log.Warn("frame not passed on", "instance", instance, "machine", key.id, "error", err)
-	refused = unreachable()
+	m := s.machine(key.owner, key.id)
+	refused = m.unreachable()
 	if errors.Is(err, errTooBig) {
-		refused = overloaded(0)
+		refused = m.overloaded(0)
 	}
 	op.settle(env, nil, result{err: refused})
 	return true
@@ -474,7 +475,7 @@ func (u *upstream) run() {
 	u.sock.finish(err)
 	s.log.Info("socket to another instance ended", "instance", u.instance, "holder", op.who.Holder, "why", closeText(err), "unanswered", len(lost))
 	for ref, r := range lost {
-		op.settle(wire.Envelope{ID: ref.id, SessionID: ref.session, TargetMachine: r.target}, nil, result{err: unanswered(r.method, 0)})
+		op.settle(wire.Envelope{ID: ref.id, SessionID: ref.session, TargetMachine: r.target}, nil, result{err: s.known(op.who.Owner, r.target).unanswered(r.method, 0)})
 	}
 }
 

@@ -209,6 +209,11 @@ func (m *machine) lost(reason string) {
 		return
 	}
 	m.happened(events.Event{Type: events.MachineOffline, Reason: reason, Still: s.places.stillGone(m.key)})
+	s.spawn(func() {
+		if err := s.authority.Left(s.ctx, m.key.owner, m.key.id); err != nil && s.ctx.Err() == nil {
+			s.log.Warn("when the machine was last seen is not stored", "machine", m.key.id, "error", err)
+		}
+	})
 }
 
 // abandoned publishes that machines are offline because the instance that had them

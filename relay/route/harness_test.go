@@ -144,6 +144,16 @@ func (a *memAuthority) Seen(_ context.Context, _, id string, h wire.Hello) error
 	return nil
 }
 
+func (a *memAuthority) Left(_ context.Context, _, id string) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if m, ok := a.machines[id]; ok {
+		m.LastSeen = time.Now()
+		a.machines[id] = m
+	}
+	return nil
+}
+
 func (a *memAuthority) Anchored(_ context.Context, owner, id string, x wire.Anchor) (wire.Anchor, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

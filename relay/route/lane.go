@@ -76,6 +76,7 @@ type result struct {
 type lane struct {
 	srv       *Server
 	machineID string
+	of        *machine // whose lane it is
 	// hungry is called without the lock when requests wait and no connection is
 	// there. It must see to it that attach or failQueued is called.
 	hungry func()
@@ -120,13 +121,13 @@ func (l *lane) submit(r *request) {
 		return
 	case r.pinned && l.conn == nil:
 		l.mu.Unlock()
-		r.finish(result{err: unreachable()})
+		r.finish(result{err: l.of.unreachable()})
 		return
 	case r.urgent: // never refused for want of room: it takes rights away
 	case len(l.queue) >= maxQueued || l.bytes > 0 && l.bytes+r.size() > l.srv.bounds.lane:
 		window := l.window
 		l.mu.Unlock()
-		r.finish(result{err: overloaded(window)})
+		r.finish(result{err: l.of.overloaded(window)})
 		return
 	}
 	l.seq++
@@ -177,9 +178,9 @@ func (l *lane) giveUp(r *request) {
 		return
 	}
 	l.queue = append(l.queue[:at:at], l.queue[at+1:]...)
-	err := overloaded(l.window)
+	err := l.of.overloaded(l.window)
 	if l.conn == nil {
-		err = unreachable()
+		err = l.of.unreachable()
 	}
 	f := l.done(r, result{err: err})
 	l.mu.Unlock()
@@ -313,7 +314,7 @@ func (l *lane) pump(out deliveries) deliveries {
 			continue
 		}
 		if r.from != nil && r.from.gone() {
-			out = append(out, l.done(r, result{err: unreachable()}))
+			out = append(out, l.done(r, result{err: l.of.unreachable()}))
 			continue
 		}
 		if r.cancelled {
@@ -376,7 +377,7 @@ func (l *lane) device() *device {
 // refused says why r may not be sent on the connection that is there.
 func (l *lane) refused(r *request) *wire.Error {
 	if !has(l.conn.offered, r.method.Capability) {
-		return notOffered(r.method)
+		return l.of.notOffered(r.method)
 	}
 	if r.limits != nil {
 		if err := r.limits().check(r.method.Capability); err != nil {
@@ -384,7 +385,7 @@ func (l *lane) refused(r *request) *wire.Error {
 		}
 	}
 	if !has(l.conn.granted, r.method.Capability) {
-		return notOffered(r.method)
+		return l.of.notOffered(r.method)
 	}
 	return nil
 }
@@ -427,7 +428,7 @@ func (l *lane) expire(r *request, id string) {
 		return
 	}
 	delete(l.pending, id)
-	out := l.pump(deliveries{l.done(r, result{err: unanswered(r.method, r.timeout)})})
+	out := l.pump(deliveries{l.done(r, result{err: l.of.unanswered(r.method, r.timeout)})})
 	l.mu.Unlock()
 	out.run()
 }
@@ -489,15 +490,15 @@ func (l *lane) lose() deliveries {
 			again = append(again, r)
 			l.patience(r)
 		case !sent:
-			out = append(out, l.done(r, result{err: unreachable()}))
+			out = append(out, l.done(r, result{err: l.of.unreachable()}))
 		default:
-			out = append(out, l.done(r, result{err: unanswered(r.method, 0)}))
+			out = append(out, l.done(r, result{err: l.of.unanswered(r.method, 0)}))
 		}
 	}
 	kept := l.queue[:0:0]
 	for _, r := range l.queue {
 		if r.pinned {
-			out = append(out, l.done(r, result{err: unreachable()}))
+			out = append(out, l.done(r, result{err: l.of.unreachable()}))
 			continue
 		}
 		kept = append(kept, r)
@@ -549,7 +550,7 @@ func (l *lane) close(err *wire.Error) {
 		delete(l.pending, id)
 		cause := err
 		if r.sent.Load() && !r.method.Repeatable {
-			cause = unanswered(r.method, 0)
+			cause = l.of.unanswered(r.method, 0)
 		}
 		out = append(out, l.done(r, result{err: cause}))
 	}

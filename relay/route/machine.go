@@ -20,6 +20,9 @@ type machine struct {
 	lane lane
 
 	approval atomic.Pointer[wire.Ceiling] // nil until it was read
+	name     atomic.Pointer[string]       // likewise: the owner's name for it
+	heard    atomic.Int64                 // when it last was connected, in ms; 0: that isn't known
+	up       atomic.Bool                  // its control socket is here
 
 	placing  sync.Mutex   // one change of the machine's place at a time; see places
 	arriving atomic.Int32 // sockets in their handshake
@@ -57,7 +60,7 @@ func (s *Server) machine(owner, id string) *machine {
 	if m == nil {
 		m = &machine{srv: s, key: key, lostAt: s.started, came: make(chan struct{}),
 			sessions: make(map[string]*session), creating: make(map[string]chan struct{})}
-		m.lane.srv, m.lane.machineID, m.lane.hungry = s, id, m.await
+		m.lane.srv, m.lane.machineID, m.lane.of, m.lane.hungry = s, id, m, m.await
 		s.machines[key] = m
 	}
 	return m
@@ -82,13 +85,29 @@ func (m *machine) read(ctx context.Context) (*wire.Hello, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.approval.Store(&rec.Approval)
+	m.learn(rec)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.hello != nil { // not stored yet
 		return m.hello, nil
 	}
 	return rec.Hello, nil
+}
+
+// learn keeps what was read of the machine's record.
+func (m *machine) learn(rec access.Machine) {
+	m.approval.Store(&rec.Approval)
+	m.name.Store(&rec.Name)
+	if !rec.LastSeen.IsZero() {
+		m.met(rec.LastSeen)
+	}
+}
+
+// met notes that the machine was there at a time.
+func (m *machine) met(at time.Time) {
+	ms := at.UnixMilli()
+	for old := m.heard.Load(); ms > old && !m.heard.CompareAndSwap(old, ms); old = m.heard.Load() {
+	}
 }
 
 // approved is what the owner approved; a machine not read yet allows nothing.
@@ -115,6 +134,7 @@ func (m *machine) take(d *device) error {
 		old.revoke(wire.ReasonAnotherShim)
 	}
 	m.control = d
+	m.up.Store(true)
 	return nil
 }
 
@@ -132,6 +152,8 @@ func (m *machine) drop(d *device) bool {
 	mine := m.control == d
 	if mine {
 		m.control, m.lostAt = nil, time.Now()
+		m.met(m.lostAt)
+		m.up.Store(false)
 	}
 	m.mu.Unlock()
 	m.srv.places.released(m)
@@ -154,7 +176,7 @@ func (m *machine) connected(ctx context.Context) (*device, *wire.Error) {
 		}
 		left := time.Until(lost.Add(m.srv.timing.reconnectGrace))
 		if left <= 0 || m.srv.places.at(m.key) != "" {
-			return nil, unreachable()
+			return nil, m.unreachable()
 		}
 		t := time.NewTimer(left)
 		select {
@@ -162,7 +184,7 @@ func (m *machine) connected(ctx context.Context) (*device, *wire.Error) {
 		case <-t.C:
 		case <-ctx.Done():
 			t.Stop()
-			return nil, unreachable()
+			return nil, m.unreachable()
 		}
 		t.Stop()
 	}
@@ -217,7 +239,7 @@ func (l *lane) call(ctx context.Context, t wire.Type, payload any, timeout time.
 		}
 		return append([]byte(nil), r.env.Payload...), nil
 	case <-ctx.Done():
-		return nil, unanswered(method, 0)
+		return nil, l.of.unanswered(method, 0)
 	}
 }
 

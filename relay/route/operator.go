@@ -352,9 +352,9 @@ func (op *operator) route(env wire.Envelope, frame *frameBuf) (*request, *lane, 
 	if refused == nil {
 		// The first ceiling that refuses is told, and the device's own is the first.
 		if d := cmp.Or(l.device(), m.online()); d != nil && !has(d.offered, method.Capability) {
-			refused = notOffered(method)
+			refused = m.notOffered(method)
 		} else {
-			refused = r.limits().check(method.Capability)
+			refused = m.about(r.limits().check(method.Capability))
 		}
 	}
 	if refused != nil {
@@ -411,7 +411,7 @@ func (op *operator) sessionFor(env wire.Envelope, method wire.Method) (*session,
 	if ses.machine.approval.Load() == nil { // not yet since the relay started
 		if err := ses.machine.refresh(op.srv.ctx); err != nil {
 			op.srv.log.Error("machine not read", "machine", ses.rec.Machine, "error", err)
-			return nil, unreachable()
+			return nil, ses.machine.unreachable()
 		}
 	}
 	return ses, nil
@@ -431,7 +431,7 @@ func (op *operator) machineFor(env wire.Envelope, method wire.Method) (*machine,
 		return nil, wire.AsError(err)
 	}
 	m := op.srv.machine(op.who.Owner, rec.ID)
-	m.approval.Store(&rec.Approval)
+	m.learn(rec)
 	return m, nil
 }
 

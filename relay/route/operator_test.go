@@ -167,8 +167,25 @@ func TestOfflineIsSaidAtOnce(t *testing.T) {
 		return !b.srv.Online(owner, machID) && b.srv.sessions[sessionRef{owner, id}].conn() == nil
 	})
 	op.request(id, "1", wire.TFileStat, wire.Empty{})
-	if e := op.wantError("1"); e.Code != wire.MachineUnreachable {
+	e := op.wantError("1")
+	if e.Code != wire.MachineUnreachable || e.Message != "lab is not connected" || e.Details["machine"] != "lab" || e.Details["machine_id"] != machID {
 		t.Errorf("%v", e)
+	}
+	if at, err := time.Parse(time.RFC3339, fmt.Sprint(e.Details["last_seen"])); err != nil || time.Since(at) > time.Hour {
+		t.Errorf("last seen %v", e.Details["last_seen"])
+	}
+	// It is kept, for the time after a restart of the relay.
+	until(t, "that it left is kept", func() bool {
+		m, err := b.auth.Machine(t.Context(), owner, machID)
+		return err == nil && !m.LastSeen.IsZero()
+	})
+	// The API says so, too, of one that was never there.
+	b.auth.mu.Lock()
+	b.auth.machines["pi-10"] = access.Machine{ID: "pi-10", Owner: owner, Name: "shed"}
+	b.auth.mu.Unlock()
+	status, body := b.api("POST", "/api/sessions", opTok, map[string]any{"machine": "pi-10"})
+	if text := fmt.Sprint(body); status != 503 || !strings.Contains(text, "shed is not connected") || strings.Contains(text, "last_seen") {
+		t.Errorf("%d %v", status, body)
 	}
 }
 

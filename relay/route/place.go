@@ -506,7 +506,7 @@ func (l *lane) handOver() {
 	l.srv.spawn(func() {
 		for _, r := range waiting {
 			if r.from == nil || r.from.guest || r.buf == nil {
-				r.finish(result{err: unreachable()})
+				r.finish(result{err: l.of.unreachable()})
 			} else {
 				r.from.dispatchAgain(r)
 			}

@@ -350,7 +350,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		s.transport.CloseIdleConnections()
 	}
 	for _, l := range lanes {
-		l.close(unreachable())
+		l.close(l.of.unreachable())
 	}
 	for _, k := range s.tracked() {
 		k.closeGently(wire.CloseServiceRestart, "restarting")
@@ -493,7 +493,7 @@ func (s *Server) dropMachine(owner, machineID string) {
 	if m == nil || m.online() != nil {
 		return
 	}
-	m.lane.close(unreachable())
+	m.lane.close(m.unreachable())
 	key := machineKey{owner, machineID}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -68,7 +68,7 @@ func (s *Server) adopt(rec record) *session {
 	fresh := ses == nil
 	if fresh {
 		ses = &session{machine: m, rec: rec, came: make(chan struct{})}
-		ses.lane.srv, ses.lane.machineID, ses.lane.hungry = s, rec.Machine, func() { ses.revive() }
+		ses.lane.srv, ses.lane.machineID, ses.lane.of, ses.lane.hungry = s, rec.Machine, m, func() { ses.revive() }
 		ses.used.Store(rec.LastUsed.Unix())
 		ses.saved.Store(rec.LastUsed.Unix())
 		s.sessions[sessionRef{rec.Owner, rec.key()}] = ses
@@ -245,7 +245,7 @@ func (ses *session) restore(ctx context.Context) *wire.Error {
 			errors.Is(err, wire.RequestTimeout) && ctx.Err() == nil && m.online() == nil:
 			continue // connected decides whether that makes sense
 		case errors.Is(err, wire.RequestTimeout):
-			return wire.Errorf(wire.MachineUnreachable, "the machine doesn't answer: the session was not restored")
+			return m.about(wire.Errorf(wire.MachineUnreachable, "%s doesn't answer: the session was not restored", m.called()))
 		default:
 			return wire.AsError(err)
 		}
@@ -255,7 +255,7 @@ func (ses *session) restore(ctx context.Context) *wire.Error {
 				With("session_id", ses.rec.ID)
 		}
 		if !ses.await(ctx, before, m.srv.timing.dataSocket) {
-			return wire.Errorf(wire.MachineUnreachable, "the machine didn't open the session's connection in time")
+			return m.about(wire.Errorf(wire.MachineUnreachable, "%s didn't open the session's connection in time", m.called()))
 		}
 		return nil
 	}

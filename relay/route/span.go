@@ -167,16 +167,19 @@ func (op *operator) pick(env wire.Envelope, method wire.Method, first *session) 
 		return on(m), nil
 	}
 	var able []*session
-	refused := unreachable()
+	refused := wire.Errorf(wire.MachineUnreachable, "none of the session's %d machines is connected", len(members))
 	for _, m := range members {
 		part := on(m)
+		part.machine.learn(m)
 		if !s.Online(m.Owner, m.ID) {
+			if len(members) == 1 {
+				refused = part.machine.unreachable()
+			}
 			continue
 		}
-		part.machine.approval.Store(&m.Approval)
-		no := part.ceilings().check(method.Capability)
+		no := part.machine.about(part.ceilings().check(method.Capability))
 		if !has(part.offers(m), method.Capability) {
-			no = notOffered(method)
+			no = part.machine.notOffered(method)
 		}
 		if no != nil {
 			refused = no

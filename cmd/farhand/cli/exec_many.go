@@ -90,7 +90,11 @@ func (a *app) execOn(ctx context.Context, c *client.Client, m client.Machine, re
 	run := machineRun{ID: m.ID, Name: first(m.Name, m.ID)}
 	result, err := func() (wire.CommandResult, error) {
 		if !m.Online { // a look at the list is enough
-			return wire.CommandResult{}, wire.Errorf(wire.MachineUnreachable, "%s is not connected", run.Name)
+			away := wire.Errorf(wire.MachineUnreachable, "%s is not connected", run.Name).With("machine", run.Name).With("machine_id", m.ID)
+			if !m.LastSeen.IsZero() {
+				away = away.With("last_seen", m.LastSeen.UTC().Format(time.RFC3339))
+			}
+			return wire.CommandResult{}, away
 		}
 		s, err := openFor(ctx, c, request, client.Place{Machine: m.ID, Root: root})
 		if err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"farhand/client"
 	"farhand/internal/pinned"
@@ -28,6 +29,9 @@ func (a *app) hint(code wire.Code, details map[string]any) string {
 		}
 		return "the login has expired or was revoked: farhand login URL"
 	case wire.MachineUnreachable:
+		if at, err := time.Parse(time.RFC3339, text("last_seen")); err == nil {
+			return "it was last seen " + a.age(at) + "; farhand machines shows which are online"
+		}
 		return "farhand machines shows which are online and when the others were last seen"
 	case wire.MachineNotAttached:
 		if details["machines"] == 0 {

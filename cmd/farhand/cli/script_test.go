@@ -90,6 +90,8 @@ func relayCommand(ts *testscript.TestScript, neg bool, args []string) {
 	switch what := args[0]; what {
 	case "offline":
 		r.Change(func() { r.Machines[0].Online = false })
+	case "online":
+		r.Change(func() { r.Machines[0].Online = true })
 	case "second": // another machine
 		r.Change(func() { r.Machines = append(r.Machines, client.Machine{ID: "0000-second", Name: "pi2", Online: true}) })
 	case "empty":
