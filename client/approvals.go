@@ -20,6 +20,17 @@ type Approval struct {
 	RequestedAt  time.Time         `json:"requested_at"`
 	ExpiresAt    time.Time         `json:"expires_at"`
 	Capabilities wire.Capabilities `json:"capabilities"` // what it asks for
+	Paired       *Paired           `json:"paired"`       // whose place it takes; nil: nobody's, or the relay is older
+}
+
+// Paired is a machine of the owner's that has the id of one that asks: the same one
+// that pairs anew, or two that call themselves the same.
+type Paired struct {
+	Name     string    `json:"name"`
+	Board    string    `json:"board"`
+	Approved time.Time `json:"approved_at"`
+	Online   bool      `json:"online"`
+	LastSeen time.Time `json:"last_seen,omitzero"` // zero: never
 }
 
 // Decision answers a pending approval.

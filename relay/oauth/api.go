@@ -338,6 +338,10 @@ func (s *Server) apiPending(r *http.Request, who caller) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	was, err := s.already(r.Context(), who.Owner, rec)
+	if err != nil {
+		return nil, err
+	}
 	code, _ := readCode(r.PathValue("user_code"))
 	return struct {
 		UserCode     string            `json:"user_code"`
@@ -349,7 +353,8 @@ func (s *Server) apiPending(r *http.Request, who caller) (any, error) {
 		Asked        time.Time         `json:"requested_at"`
 		Expires      time.Time         `json:"expires_at"`
 		Capabilities []wire.Capability `json:"capabilities"`
-	}{showCode(code), rec.MachineID, rec.Display, rec.Board, rec.Suffix, rec.Address, rec.Asked, rec.Expires, rec.Wants}, nil
+		Paired       *paired           `json:"paired"`
+	}{showCode(code), rec.MachineID, rec.Display, rec.Board, rec.Suffix, rec.Address, rec.Asked, rec.Expires, rec.Wants, was}, nil
 }
 
 func (s *Server) apiDecide(r *http.Request, who caller) (any, error) {

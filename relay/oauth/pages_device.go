@@ -58,6 +58,11 @@ func (s *Server) showApproval(w http.ResponseWriter, r *http.Request, v visitor,
 		s.showCodeForm(w, r, status, v, text)
 		return
 	}
+	was, err := s.already(r.Context(), v.event.Owner, rec)
+	if err != nil {
+		s.unavailable(w, r, v, err)
+		return
+	}
 	code, _ := readCode(text)
 	p := s.page(v, "Approve a machine?", "decide", code)
 	p.Problem = wrong
@@ -71,7 +76,8 @@ func (s *Server) showApproval(w http.ResponseWriter, r *http.Request, v visitor,
 		page
 		ticks
 		Code, Display, Board, Suffix, Address, Age string
-	}{p, t, showCode(code), rec.Display, rec.Board, rec.Suffix, rec.Address, age(now().Sub(rec.Asked))})
+		Was                                        *paired
+	}{p, t, showCode(code), rec.Display, rec.Board, rec.Suffix, rec.Address, age(now().Sub(rec.Asked)), was})
 }
 
 // age tells a duration as a person would.

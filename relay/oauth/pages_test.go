@@ -354,3 +354,35 @@ func TestOneOrigin(t *testing.T) {
 		}
 	}
 }
+
+// Who approves a machine whose id is that of another one is told, on the page and by
+// the API, and whether that is there.
+func TestApprovalTellsWhoWasThere(t *testing.T) {
+	f := open(t)
+	login := f.owner("ann")
+	f.paired(login, "pi-1")
+	f.paired(login, "online")
+	f.owner("bob")
+	for _, c := range []struct{ id, page, api string }{
+		{"new", "", `"paired":null`},
+		{"pi-1", "It takes the place of bench-pi</strong>, which has the same machine id and isn&#39;t connected.", `"paired":{"name":"bench-pi","board":"Raspberry Pi 5"`},
+		{"online", "It takes the place of bench-pi-2</strong>, which has the same machine id and is connected right now", `"online":true`},
+	} {
+		user, _ := f.ask(c.id)
+		b := f.browser()
+		b.signIn("ann")
+		page := f.want(b.get("/device?user_code="+user), 200).body
+		if strings.Contains(page, "takes the place") != (c.page != "") || !strings.Contains(strings.ReplaceAll(page, "isn't", "isn&#39;t"), c.page) {
+			t.Errorf("%s: the page is %s", c.id, page)
+		}
+		if a := f.want(f.do(request{method: "GET", path: "/api/approvals/" + user, bearer: login}), 200); !strings.Contains(a.body, c.api) {
+			t.Errorf("%s: %s", c.id, a.body)
+		}
+		// Another owner's machines are nobody's business.
+		b = f.browser()
+		b.signIn("bob")
+		if page := f.want(b.get("/device?user_code="+user), 200).body; strings.Contains(page, "takes the place") {
+			t.Errorf("%s: bob is told %s", c.id, page)
+		}
+	}
+}

@@ -13,6 +13,7 @@ import (
 	"crypto/rand"
 	"crypto/subtle"
 
+	"farhand/relay/access"
 	"farhand/relay/store"
 	"farhand/wire"
 )
@@ -306,6 +307,32 @@ func (s *Server) findCode(ctx context.Context, who Event, text, from string) (id
 		return "", pending{}, errDecided
 	}
 	return id, rec, nil
+}
+
+// paired is a machine that the owner has already under the id of one that asks: the
+// same one that pairs anew, or two that call themselves the same.
+type paired struct {
+	Name     string     `json:"name"`
+	Board    string     `json:"board"`
+	Approved time.Time  `json:"approved_at"`
+	Online   bool       `json:"online"`
+	LastSeen *time.Time `json:"last_seen"`
+}
+
+// already is the machine whose place the one of rec would take; nil if there is none.
+func (s *Server) already(ctx context.Context, owner string, rec pending) (*paired, error) {
+	if rec.MachineID == "" {
+		return nil, nil
+	}
+	m, err := s.Machine(ctx, owner, rec.MachineID)
+	if errors.Is(err, access.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &paired{Name: m.Name, Board: m.Board, Approved: m.ApprovedAt,
+		Online: s.sockets().Online(owner, m.ID), LastSeen: timeOrNull(m.LastSeen)}, nil
 }
 
 // decision is what an owner says about a pending device.

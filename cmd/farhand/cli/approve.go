@@ -23,7 +23,8 @@ func (a *app) approve() *cobra.Command {
 		Use:   "approve CODE",
 		Short: "Let in the machine that shows this code",
 		Long: `approve shows which machine asks with a code and, once you have compared the code
-with the one that the machine itself shows, lets it in.
+with the one that the machine itself shows, lets it in. If you have a machine with the
+same id it says so: the one that asks takes its place.
 
 Without --allow it gets what it asks for, except the shell (whoever may run commands
 may do everything that the daemon on that machine may), observe (its logs) and forward
@@ -81,8 +82,11 @@ func (a *app) runApprove(ctx context.Context, cmd *cobra.Command, code string, f
 	}
 	if !f.yes && a.interactive() {
 		question := "Does the machine show the code " + clean(asking.UserCode) + "? Let it in?"
-		if f.deny {
+		switch {
+		case f.deny:
 			question = "Turn it away?"
+		case asking.Paired != nil:
+			question = "Does the machine show the code " + clean(asking.UserCode) + "? Let it take the place of " + clean(asking.Paired.Name) + "?"
 		}
 		if ok, err := a.confirm(ctx, question); err != nil {
 			return err
@@ -95,13 +99,18 @@ func (a *app) runApprove(ctx context.Context, cmd *cobra.Command, code string, f
 	if err != nil {
 		return err
 	}
+	replaced := asking.Paired
+	if f.deny {
+		replaced = nil
+	}
 	switch {
 	case a.json:
 		return a.printJSON(struct {
 			client.Approved
 			Decision     string            `json:"decision"`
 			Capabilities []wire.Capability `json:"capabilities"`
-		}{done, map[bool]string{true: "approve", false: "deny"}[d.Approve], append([]wire.Capability{}, allow...)})
+			Replaced     *client.Paired    `json:"replaced,omitempty"`
+		}{done, map[bool]string{true: "approve", false: "deny"}[d.Approve], append([]wire.Capability{}, allow...), replaced})
 	case f.deny:
 		a.tell("%s was turned away.", clean(first(asking.DisplayName, asking.MachineID)))
 	default:
@@ -132,6 +141,13 @@ func (a *app) showAsking(p client.Approval, d client.Decision) {
 		row("is allowed", ceiling(c))
 	}
 	t.write(a.env.Stderr, a.style.err, a.style.errWidth())
+	if was := p.Paired; was != nil && d.Approve {
+		state := "which isn't connected (last seen " + a.age(was.LastSeen) + ")"
+		if was.Online {
+			state = "which is connected right now and would be cut off"
+		}
+		a.note("It has the machine id of %s, %s, and takes its place. That is right if it is the same machine, which pairs anew; if they are two, set another machine_id in the configuration of one.", clean(was.Name), state)
+	}
 	if d.Approve && p.Capabilities.Has(wire.Shell) && !slices.Contains(d.Capabilities, wire.Shell) {
 		a.note("The shell is not allowed; to allow it: --allow %s", strings.ReplaceAll(join(append(slices.Clone(d.Capabilities), wire.Shell)), ", ", ","))
 	}

@@ -59,6 +59,9 @@ func TestWithARelay(t *testing.T) {
 	want(1, "NOT_FOUND", "", "approve", "BCDF-BCDF")
 	want(0, "bench is let in", "", "approve", strings.ToLower(code), "--name", "bench")
 	want(0, "files, hardware_serial", "", "machines", "bench")
+	// The same machine again, or another one that calls itself the same.
+	code = ask(t, r.URL(), "m-1")
+	want(0, "the machine id of bench, which isn't connected (last seen never), and takes its place", "", "approve", code)
 	want(0, "offline", "", "machines", "m-")
 	want(1, "MACHINE_NOT_ATTACHED", "", "machines", "other")
 	want(255, "MACHINE_UNREACHABLE", "", "exec", "--", "true")

@@ -92,6 +92,12 @@ func relayCommand(ts *testscript.TestScript, neg bool, args []string) {
 		r.Change(func() { r.Machines[0].Online = false })
 	case "online":
 		r.Change(func() { r.Machines[0].Online = true })
+	case "paired": // what asks has the id of this machine
+		r.Change(func() {
+			p := r.Approvals[clienttest.UserCode]
+			p.Paired = &client.Paired{Name: "oven", Approved: clienttest.Epoch(), Online: args[1] == "online", LastSeen: clienttest.Epoch()}
+			r.Approvals[clienttest.UserCode] = p
+		})
 	case "second": // another machine
 		r.Change(func() { r.Machines = append(r.Machines, client.Machine{ID: "0000-second", Name: "pi2", Online: true}) })
 	case "empty":

@@ -15,6 +15,7 @@ import (
 
 	"github.com/creack/pty"
 
+	"farhand/client"
 	"farhand/client/clienttest"
 	"farhand/cmd/farhand/cli"
 	"farhand/internal/leak"
@@ -201,6 +202,14 @@ func TestApproveAsks(t *testing.T) {
 	s.enter("y")
 	exit(t, code, 0)
 	s.wait("bench is let in.")
+	r.Change(func() {
+		r.Approvals[clienttest.UserCode] = client.Approval{UserCode: clienttest.UserCode, MachineID: "b6d767d2", DisplayName: "twin",
+			Paired: &client.Paired{Name: "bench", Online: true}}
+	})
+	code = s.run(t.Context(), r, "approve", clienttest.UserCode)
+	s.wait("Let it take the place of bench? [y/N] ")
+	s.enter("n")
+	exit(t, code, 1)
 	code = s.run(t.Context(), r, "revoke", "pi")
 	s.wait("Shut out pi (8f14e45f")
 	s.enter("n")
