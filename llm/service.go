@@ -249,14 +249,12 @@ func (s *Service) complete(ctx context.Context, req wire.LocalLLMCompletion, che
 	return answer, trace, nil
 }
 
-func knownRole(role string) bool { return role == "system" || role == "user" || role == "assistant" }
-
 // PromptChars is how many code points the messages have that a completion uses:
 // those of other roles are left out.
 func PromptChars(messages []wire.LLMMessage) int {
 	n := 0
 	for _, m := range messages {
-		if knownRole(m.Role) {
+		if m.Known() {
 			n += utf8.RuneCountInString(m.Content)
 		}
 	}
@@ -295,7 +293,7 @@ func (s *Service) chat(req wire.LocalLLMCompletion, trace *Trace) (chat, error) 
 		return invalid("invalid_top_p", "top_p must be from 0 to 1")
 	}
 	for _, m := range req.Messages {
-		if knownRole(m.Role) {
+		if m.Known() {
 			c.messages = append(c.messages, message{m.Role, m.Content})
 		}
 	}

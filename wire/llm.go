@@ -1,10 +1,60 @@
 package wire
 
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+)
+
 // LLMMessage is one message of a conversation. Receivers ignore unknown roles.
 type LLMMessage struct {
 	Role    string `json:"role"` // system, user, assistant
 	Content string `json:"content"`
 }
+
+// Known says whether the message has a role that the protocol knows.
+func (m LLMMessage) Known() bool {
+	return m.Role == "system" || m.Role == "user" || m.Role == "assistant"
+}
+
+// UnmarshalJSON reads a message. What one of an unknown role holds is not looked at:
+// later versions of the protocol may send what isn't text. In the content of others a
+// list of parts that are texts is taken, too, as the APIs have it that the protocol
+// takes after.
+func (m *LLMMessage) UnmarshalJSON(b []byte) error {
+	var in struct {
+		Role    any             `json:"role"`
+		Content json.RawMessage `json:"content"`
+	}
+	if err := json.Unmarshal(b, &in); err != nil {
+		return err
+	}
+	*m = LLMMessage{}
+	if m.Role, _ = in.Role.(string); !m.Known() || len(in.Content) == 0 {
+		return nil
+	}
+	if json.Unmarshal(in.Content, &m.Content) == nil {
+		return nil
+	}
+	var parts []struct {
+		Type string  `json:"type"`
+		Text *string `json:"text"`
+	}
+	if json.Unmarshal(in.Content, &parts) != nil {
+		return errContent
+	}
+	var all strings.Builder
+	for _, p := range parts {
+		if p.Type != "text" || p.Text == nil {
+			return errContent
+		}
+		all.WriteString(*p.Text)
+	}
+	m.Content = all.String()
+	return nil
+}
+
+var errContent = errors.New("the content of a message must be text")
 
 // LocalLLMCompletion is LOCAL_LLM_COMPLETION.payload.
 type LocalLLMCompletion struct {

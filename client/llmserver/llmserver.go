@@ -13,6 +13,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"net"
 	"net/http"
@@ -44,23 +45,60 @@ type server struct {
 func Handler(m Machine) http.Handler {
 	s := &server{machine: m, now: time.Now}
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /v1/models", s.models)
-	mux.HandleFunc("GET /v1/models/{model...}", s.model)
-	mux.HandleFunc("POST /v1/chat/completions", s.chat)
-	mux.HandleFunc("POST /v1/embeddings", s.embeddings)
+	for path, h := range map[string]http.HandlerFunc{
+		"GET /models": s.models, "GET /models/{model...}": s.model, "POST /chat/completions": s.chat, "POST /embeddings": s.embeddings,
+	} {
+		method, path, _ := strings.Cut(path, " ")
+		for _, base := range []string{"/v1", ""} { // a base URL is easily given without /v1
+			mux.HandleFunc(method+" "+base+path, h)
+			if base+path != "/models/{model...}" {
+				mux.HandleFunc(base+path, wrongMethod(method))
+			}
+		}
+	}
+	mux.HandleFunc("/models/{model...}", wrongMethod(http.MethodGet))
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		refuse(w, http.StatusNotFound, "not_found", fmt.Sprintf("there is no %s here, but /v1/models, /v1/chat/completions and /v1/embeddings", r.URL.Path))
+	})
 	return loopbackOnly(mux)
 }
 
+func wrongMethod(right string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Allow", right+", OPTIONS")
+		refuse(w, http.StatusMethodNotAllowed, "method_not_allowed", fmt.Sprintf("%s takes %s", r.URL.Path, right))
+	}
+}
+
 // loopbackOnly refuses callers that a web page sent: a name of its own that leads
-// to loopback shows in Host, and its origin in Origin.
+// to loopback shows in Host, and its origin in Origin. Pages that loopback itself
+// serves may ask, and so their browsers are told.
 func loopbackOnly(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !loopbackHost(r.Host) || !loopbackOrigin(r.Header.Get("Origin")) {
+		origin := r.Header.Get("Origin")
+		if !loopbackHost(r.Host) || !loopbackOrigin(origin) {
 			refuse(w, http.StatusForbidden, "forbidden", "this server answers on loopback's own names only")
+			return
+		}
+		if origin != "" {
+			w.Header().Set("Access-Control-Allow-Origin", origin)
+			w.Header().Add("Vary", "Origin")
+		}
+		if r.Method == http.MethodOptions {
+			w.Header().Set("Access-Control-Allow-Methods", "GET, POST")
+			w.Header().Set("Access-Control-Allow-Headers", orElse(r.Header.Get("Access-Control-Request-Headers"), "Authorization, Content-Type"))
+			w.WriteHeader(http.StatusNoContent)
 			return
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+func orElse(text, otherwise string) string {
+	if text == "" {
+		return otherwise
+	}
+	return text
 }
 
 func loopbackHost(host string) bool {
@@ -113,13 +151,14 @@ func (s *server) model(w http.ResponseWriter, r *http.Request) {
 		fail(w, err)
 		return
 	}
+	id := r.PathValue("model")
 	for _, m := range list {
-		if m.ID == r.PathValue("model") {
+		if m.ID == id || m.ID == id+":latest" { // as completions take it
 			answer(w, m)
 			return
 		}
 	}
-	refuse(w, http.StatusNotFound, "model_not_found", fmt.Sprintf("the machine has no model %q", r.PathValue("model")))
+	refuse(w, http.StatusNotFound, "model_not_found", fmt.Sprintf("the machine has no model %q", id))
 }
 
 // chatRequest is what of a request can be done here. What a model on a board
@@ -138,6 +177,7 @@ type chatRequest struct {
 	Stop                list            `json:"stop"`
 	N                   *int            `json:"n"`
 	Tools               json.RawMessage `json:"tools"`
+	ToolChoice          json.RawMessage `json:"tool_choice"`
 	Functions           json.RawMessage `json:"functions"`
 	LogProbs            bool            `json:"logprobs"`
 	ResponseFormat      *struct {
@@ -207,7 +247,7 @@ func (r chatRequest) completion() (wire.LocalLLMCompletion, error) {
 		return wire.LocalLLMCompletion{}, errors.New("n must be 1: a machine gives one answer")
 	}
 	for _, tools := range []json.RawMessage{r.Tools, r.Functions} {
-		if len(tools) > 0 && string(tools) != "null" && string(tools) != "[]" {
+		if len(tools) > 0 && string(tools) != "null" && string(tools) != "[]" && string(r.ToolChoice) != `"none"` {
 			return wire.LocalLLMCompletion{}, errors.New("the machine's model can't call tools")
 		}
 	}
@@ -225,6 +265,9 @@ func (r chatRequest) completion() (wire.LocalLLMCompletion, error) {
 	}
 	if c.MaxTokens == nil {
 		c.MaxTokens = r.MaxTokens
+	}
+	if c.MaxTokens != nil && *c.MaxTokens == -1 { // what those write who know llama.cpp's server or LM Studio
+		c.MaxTokens = nil
 	}
 	if r.ReasoningEffort != nil {
 		think := *r.ReasoningEffort != "none"
@@ -259,10 +302,17 @@ func used(t wire.LLMTokens) *usage {
 	return &usage{*t.Prompt, *t.Completion, *t.Total}
 }
 
+// whole is an answer that isn't streamed. Clients expect its content, empty or not.
+type whole struct {
+	Role      string `json:"role"`
+	Content   string `json:"content"`
+	Reasoning string `json:"reasoning_content,omitempty"`
+}
+
 type choice struct {
 	Index        int     `json:"index"`
 	Delta        *delta  `json:"delta,omitempty"`
-	Message      *delta  `json:"message,omitempty"`
+	Message      *whole  `json:"message,omitempty"`
 	FinishReason *string `json:"finish_reason"`
 }
 
@@ -304,7 +354,7 @@ func (s *server) chat(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	out.Object = "chat.completion"
-	out.Choices = []choice{{Message: &delta{"assistant", got.Content, got.Thinking}, FinishReason: &got.FinishReason}}
+	out.Choices = []choice{{Message: &whole{"assistant", got.Content, got.Thinking}, FinishReason: &got.FinishReason}}
 	out.Usage = used(got.Tokens)
 	answer(w, out)
 }
@@ -337,7 +387,7 @@ func (s *server) stream(w http.ResponseWriter, r *http.Request, request wire.Loc
 		_, failure := describe(err)
 		_ = e.send(failure) // the connection may be what failed
 		return
-	case count:
+	case count && got.Tokens.Total != nil: // of an answer that was stopped nobody knows
 		out.Choices, out.Usage = []choice{}, used(got.Tokens)
 		if e.send(out) != nil {
 			return
@@ -384,6 +434,10 @@ func (s *server) embeddings(w http.ResponseWriter, r *http.Request) {
 	if !read(w, r, &in) {
 		return
 	}
+	if f := in.EncodingFormat; f != "" && f != "float" && f != "base64" {
+		refuse(w, http.StatusBadRequest, "invalid_request_error", fmt.Sprintf("encoding_format is float or base64, not %q", f))
+		return
+	}
 	if in.Dimensions != nil {
 		refuse(w, http.StatusBadRequest, "invalid_request_error", "dimensions can't be chosen: they are the model's")
 		return
@@ -422,7 +476,12 @@ func packed(vector []float32) string {
 }
 
 func read(w http.ResponseWriter, r *http.Request, v any) bool {
-	err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxRequest)).Decode(v)
+	body := http.MaxBytesReader(w, r.Body, maxRequest)
+	err := json.NewDecoder(body).Decode(v)
+	if err == nil {
+		// Only once nothing is left of the request is it noticed that its client hangs up.
+		_, err = io.Copy(io.Discard, body)
+	}
 	if large, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		refuse(w, http.StatusRequestEntityTooLarge, "invalid_request_error", fmt.Sprintf("a request may have %d bytes", large.Limit))
 		return false
@@ -463,7 +522,7 @@ func describe(err error) (status int, f failure) {
 	switch e.Code {
 	case wire.ModelNotAvailable:
 		return http.StatusNotFound, f
-	case wire.LocalLLMBusy:
+	case wire.LocalLLMBusy, wire.ShimOverloaded:
 		return http.StatusTooManyRequests, f
 	case wire.CapabilityNotGranted:
 		return http.StatusForbidden, f

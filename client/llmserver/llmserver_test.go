@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -20,10 +21,14 @@ type board struct {
 	err    error
 	asked  wire.LocalLLMCompletion
 	gone   chan struct{} // closed when a completion was given up; nil: none waits
+	began  chan struct{} // closed when one begins, unless nil
 }
 
 func (b *board) Complete(ctx context.Context, req wire.LocalLLMCompletion, piece func(wire.LocalLLMChunk) error) (wire.LocalLLMResponse, error) {
 	b.asked = req
+	if b.began != nil {
+		close(b.began)
+	}
 	for _, c := range b.chunks {
 		if piece == nil {
 			break
@@ -41,7 +46,7 @@ func (b *board) Complete(ctx context.Context, req wire.LocalLLMCompletion, piece
 }
 
 func (b *board) LLM(context.Context) (wire.LLMStatus, error) {
-	return wire.LLMStatus{Kind: "ollama", Models: []wire.LLMModel{{Name: "tiny:1b", Modified: 1712340000}}}, b.err
+	return wire.LLMStatus{Kind: "ollama", Models: []wire.LLMModel{{Name: "tiny:1b", Modified: 1712340000}, {Name: "last:latest"}}}, b.err
 }
 
 func (b *board) Embed(_ context.Context, r wire.LLMEmbed) (wire.LLMEmbeddings, error) {
@@ -148,6 +153,7 @@ func TestErrors(t *testing.T) {
 		"probabilities": {nil, fmt.Sprintf(ask, `,"logprobs":true`), 400, "logprobs"},
 		"an empty stop": {nil, fmt.Sprintf(ask, `,"stop":[""]`), 400, "stop may"},
 		"a stop of 7":   {nil, fmt.Sprintf(ask, `,"stop":7`), 400, "a list of texts"},
+		"no device":     {wire.Errorf(wire.ShimOverloaded, "no"), fmt.Sprintf(ask, ""), 429, "SHIM_OVERLOADED"},
 		"too much":      {nil, `"` + strings.Repeat("x", maxRequest), 413, "bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -173,6 +179,10 @@ func TestHarmless(t *testing.T) {
 		"stop":null,"tools":[],"functions":null,"tool_choice":"none","response_format":{"type":"text"},"logprobs":null,"n":1,"max_tokens":null,"user":"x","seed":1,"stream":null,"stream_options":null}`)
 	if status != 200 || !strings.Contains(text, "Hello") {
 		t.Errorf("%d %s", status, text)
+	}
+	status, text = post(t, start(t, b)+"/v1/chat/completions", `{"model":"tiny:1b","messages":[{"role":"user","content":"Hi"}],"tools":[{}],"tool_choice":"none","max_tokens":-1}`)
+	if status != 200 || b.asked.MaxTokens != nil {
+		t.Errorf("%d %s, asked %+v", status, text, b.asked)
 	}
 }
 
@@ -201,10 +211,16 @@ func TestStop(t *testing.T) {
 			ask := `{"model":"m","messages":[{"role":"user","content":"Hi"}],"stop":` + c.stop
 			_, text := post(t, url, ask+`}`)
 			var whole completion
+			if !strings.Contains(text, `"content":`) { // which clients expect, empty or not
+				t.Errorf("%q until %s: there is no content in %s", c.answer, c.stop, text)
+			}
 			if err := json.Unmarshal([]byte(text), &whole); err != nil || whole.Choices[0].Message.Content != c.want || *whole.Choices[0].FinishReason != c.reason {
 				t.Errorf("%q until %s in pieces of %d: %s %v", c.answer, c.stop, size, text, err)
 			}
-			_, text = post(t, url, ask+`,"stream":true}`)
+			_, text = post(t, url, ask+`,"stream":true,"stream_options":{"include_usage":true}}`)
+			if c.reason == "stop" && strings.Contains(text, `"choices":[]`) {
+				t.Errorf("%q until %s: what nobody counted is told: %s", c.answer, c.stop, text)
+			}
 			got, reason := "", ""
 			for e := range strings.SplitSeq(text, "\n\n") {
 				var piece completion
@@ -225,7 +241,21 @@ func TestStop(t *testing.T) {
 	}
 }
 
-// Who hangs up stops the machine.
+// Who hangs up stops the machine, also one that hasn't said anything yet, and if there
+// was more of the request than needed to be read.
+func TestHangUpBeforeTheAnswer(t *testing.T) {
+	b := &board{gone: make(chan struct{}), began: make(chan struct{})}
+	body := `{"model":"m","messages":[{"role":"user","content":"Hi"}]}` + strings.Repeat("\n", 100_000)
+	conn, err := net.Dial("tcp", strings.TrimPrefix(start(t, b), "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprintf(conn, "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n", len(body), body)
+	<-b.began
+	conn.Close()
+	<-b.gone
+}
+
 func TestHangUp(t *testing.T) {
 	b := &board{chunks: []wire.LocalLLMChunk{{Delta: "Hel"}}, gone: make(chan struct{})}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -246,7 +276,8 @@ func TestHangUp(t *testing.T) {
 
 func TestModelsAndEmbeddings(t *testing.T) {
 	url := start(t, &board{})
-	for path, want := range map[string]string{"/v1/models": `"id":"tiny:1b"`, "/v1/models/tiny:1b": `"object":"model"`, "/v1/models/none": "model_not_found"} {
+	for path, want := range map[string]string{"/v1/models": `"id":"tiny:1b"`, "/v1/models/tiny:1b": `"object":"model"`, "/models": `"id":"tiny:1b"`, "/v1/models/none": "model_not_found",
+		"/v1/models/tiny": "model_not_found", "/v1/models/last": `"id":"last:latest"`, "/v1/nothing": `"code":"not_found"`, "/": `"code":"not_found"`, "/v1/embeddings": `"code":"method_not_allowed"`} {
 		resp, err := http.Get(url + path)
 		if err != nil {
 			t.Fatal(err)
@@ -263,10 +294,46 @@ func TestModelsAndEmbeddings(t *testing.T) {
 	if _, text := post(t, url+"/v1/embeddings", `{"model":"m","input":"a","encoding_format":"base64"}`); !strings.Contains(text, `"AACAPwAAAL8="`) {
 		t.Error(text)
 	}
-	for _, bad := range []string{`7`, `[[1,2]]`, `"a","dimensions":64`} {
+	for _, bad := range []string{`7`, `[[1,2]]`, `"a","dimensions":64`, `"a","encoding_format":"int8"`} {
 		if status, _ := post(t, url+"/v1/embeddings", `{"model":"m","input":`+bad+`}`); status != 400 {
 			t.Errorf("%s gives %d", bad, status)
 		}
+	}
+}
+
+// A page that loopback itself serves may ask, and its browser hears so beforehand.
+func TestPagesOfLoopback(t *testing.T) {
+	url := start(t, &board{answer: said("Hello")})
+	ask := func(method, path string, headers ...string) *http.Response {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), method, url+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Origin", "http://localhost:3000")
+		for i := 0; i < len(headers); i += 2 {
+			r.Header.Set(headers[i], headers[i+1])
+		}
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		return resp
+	}
+	resp := ask("OPTIONS", "/v1/chat/completions", "Access-Control-Request-Method", "POST", "Access-Control-Request-Headers", "authorization,x-stainless-os")
+	if h := resp.Header; resp.StatusCode != 204 || h.Get("Access-Control-Allow-Origin") != "http://localhost:3000" || h.Get("Access-Control-Allow-Headers") != "authorization,x-stainless-os" ||
+		!strings.Contains(h.Get("Access-Control-Allow-Methods"), "POST") {
+		t.Errorf("%d %v", resp.StatusCode, h)
+	}
+	if resp := ask("GET", "/v1/models"); resp.StatusCode != 200 || resp.Header.Get("Access-Control-Allow-Origin") != "http://localhost:3000" {
+		t.Errorf("%d %v", resp.StatusCode, resp.Header)
+	}
+	if resp := ask("HEAD", "/v1/models"); resp.StatusCode != 200 {
+		t.Errorf("HEAD: %d", resp.StatusCode)
+	}
+	if resp := ask("PUT", "/v1/chat/completions"); resp.StatusCode != 405 || !strings.Contains(resp.Header.Get("Allow"), "POST") {
+		t.Errorf("PUT: %d %v", resp.StatusCode, resp.Header)
 	}
 }
 
@@ -277,6 +344,7 @@ func TestWebPagesAreRefused(t *testing.T) {
 		func(r *http.Request) { r.Host = "evil.test:80" },
 		func(r *http.Request) { r.Header.Set("Origin", "https://evil.test") },
 		func(r *http.Request) { r.Header.Set("Origin", "null") },
+		func(r *http.Request) { r.Method = "OPTIONS"; r.Header.Set("Origin", "http://localhost.evil.test") },
 	} {
 		r, err := http.NewRequestWithContext(t.Context(), "GET", url+"/v1/models", nil)
 		if err != nil {
