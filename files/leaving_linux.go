@@ -59,14 +59,7 @@ func (p *Private) keep(id ident, born unix.StatxTimestamp) {
 	if p.leaving == nil {
 		p.leaving = make(map[ident]leaving)
 	}
-	was, known := p.leaving[id]
-	if !known && len(p.leaving) >= maxLeaving {
-		for id := range p.leaving {
-			delete(p.leaving, id)
-			break
-		}
-	}
-	p.leaving[id] = leaving{born, was.by + 1}
+	note(p.leaving, maxLeaving, id, leaving{born, p.leaving[id].by + 1})
 }
 
 func (p *Private) forget(id ident) {
@@ -80,23 +73,27 @@ func (p *Private) forget(id ident) {
 	}
 }
 
-// kept says whether the file name in dir, which is id, is private because it was
-// losing its name. It is asked after all else: who was looking for its other names
-// may have come too late to see them.
-func (p *Private) kept(id ident, dir int, name string) bool {
+// kept is the rule that closes the file name in dir, which is id, for what it was: a
+// rule led to it, or it was losing its name. It is asked after all else: who was looking
+// for its other names may have come too late to see them.
+func (p *Private) kept(id ident, dir int, name string) *PrivateRule {
 	p.mu.Lock()
-	was, is := p.leaving[id]
+	lost, losing := p.leaving[id]
+	was, named := p.named[id]
 	p.mu.Unlock()
-	if !is {
-		return false
+	if !losing && !named {
+		return nil
 	}
 	var st unix.Statx_t
 	err := retry(func() error { return unix.Statx(dir, name, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_BTIME, &st) })
-	if err != nil {
-		return true // it can't be told apart
-	}
-	if st.Mask&unix.STATX_BTIME == 0 {
+	if err != nil || st.Mask&unix.STATX_BTIME == 0 {
 		st.Btime = unix.StatxTimestamp{}
 	}
-	return st.Btime == was.born
+	switch { // one that can't be told apart is it
+	case losing && (err != nil || st.Btime == lost.born):
+		return &PrivateRule{Pattern: p.rules[0].Pattern}
+	case named && (err != nil || st.Btime == was.at):
+		return &p.rules[was.rule]
+	}
+	return nil
 }

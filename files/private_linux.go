@@ -37,7 +37,10 @@ type Private struct {
 	mu sync.Mutex
 	// tops are the directories that such patterns ever led to, with the time of
 	// their birth: an inode's number is used again. The value is a rule's number.
-	tops    map[ident]birth
+	tops map[ident]birth
+	// named are the newest such files, as far as their time of birth is known: whoever
+	// edits one makes a new one, and may keep the old one under another name.
+	named   map[ident]birth
 	leaving map[ident]leaving // see lose
 }
 
@@ -46,15 +49,18 @@ type birth struct {
 	at   unix.StatxTimestamp
 }
 
-// maxTops bounds what is remembered of directories that a pattern led to.
-const maxTops = 1024
+// What is remembered of directories and files that a pattern led to.
+const (
+	maxTops  = 1024
+	maxNamed = 256
+)
 
 // NewPrivate makes a Private with a key of its own; nil without rules.
 func NewPrivate(rules []PrivateRule) *Private {
 	if len(rules) == 0 {
 		return nil
 	}
-	p := &Private{rules: rules, many: manySpellings, key: make([]byte, sha256.Size), tops: make(map[ident]birth)}
+	p := &Private{rules: rules, many: manySpellings, key: make([]byte, sha256.Size), tops: make(map[ident]birth), named: make(map[ident]birth)}
 	rand.Read(p.key) // never fails (crypto/rand)
 	for _, r := range rules {
 		p.rests = append(p.rests, r.Pattern.Rest())
@@ -226,26 +232,39 @@ func lookAt(at *handle, name string) (next handle, target string, err error) {
 	return next, target, nil
 }
 
-// remember notes a directory that a rule leads to. A file has its place in the
-// rule's path alone: whoever edits it makes a new one.
+// remember notes a directory or file that a rule leads to.
 func (t *territory) remember(at *handle, rule int) {
 	st, err := fstat(at.fd)
-	if err != nil || kindOf(&st) != unix.S_IFDIR {
+	if err != nil {
 		return
 	}
-	p := t.p
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if _, known := p.tops[at.id]; known {
-		return
+	switch p := t.p; kindOf(&st) {
+	case unix.S_IFDIR:
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if _, known := p.tops[at.id]; !known {
+			note(p.tops, maxTops, at.id, birth{rule, bornAt(at.fd)})
+		}
+	case unix.S_IFREG:
+		born := bornAt(at.fd)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if was, known := p.named[at.id]; born != (unix.StatxTimestamp{}) && (!known || was.at != born) {
+			note(p.named, maxNamed, at.id, birth{rule, born})
+		}
 	}
-	if len(p.tops) >= maxTops {
-		for id := range p.tops {
-			delete(p.tops, id)
+}
+
+// note adds one to those that are remembered, in the place of another if there are so
+// many.
+func note[T any](all map[ident]T, most int, id ident, what T) {
+	if _, known := all[id]; !known && len(all) >= most {
+		for other := range all {
+			delete(all, other)
 			break
 		}
 	}
-	p.tops[at.id] = birth{rule, bornAt(at.fd)}
+	all[id] = what
 }
 
 // bornAt is when an object was made; zero where the file system doesn't know.

@@ -436,6 +436,38 @@ func TestPrivateLinkAtTheLastMoment(t *testing.T) {
 	}
 }
 
+// A file that a rule names is known where it is moved along with what holds it, or
+// kept by an editor, while what has its place is private, too.
+func TestPrivateFileByIdentity(t *testing.T) {
+	h := newHideout(t, "@/way/deep/"+canaryName, "@/later")
+	h.mkdir("way/deep")
+	h.put("way/deep/"+canaryName, canary)
+	h.blocked("way/deep/" + canaryName)
+	h.must(os.Rename(h.in("way"), h.in("elsewhere"))) // not by us
+	h.blocked("elsewhere/deep/"+canaryName, "private")
+	h.names(wire.FileList{Path: "elsewhere", Recursive: true})
+	want(t, h.move("elsewhere/deep/"+canaryName, "public", false), wire.PrivacyModeBlocked, "private")
+	h.must(h.delete("elsewhere/deep/"+canaryName, false)) // as in its own place
+	h.put("elsewhere/new", "new")
+	if got, err := h.read("elsewhere/new"); err != nil || got != "new" {
+		t.Errorf("a file after it: %q, %v", got, err)
+	}
+	h.put("later", canary) // after the start
+	h.blocked("later")
+	h.must(os.Rename(h.in("later"), h.in("later~")))
+	h.put("later", canary)
+	h.blocked("later")
+	h.blocked("later~", "private")
+	for i := range 2 * maxNamed { // what is remembered has bounds
+		h.must(os.Remove(h.in("later")))
+		h.put("later", fmt.Sprint(i))
+		want(t, readOf(h, "later"), wire.PrivacyModeBlocked, "private")
+	}
+	if n := len(h.secrets.named); n > maxNamed {
+		t.Errorf("%d files are remembered", n)
+	}
+}
+
 // entries is TRANSFER_LIST of a directory, which tells nothing.
 func (h *hideout) entries(path string) []wire.TransferEntry {
 	h.t.Helper()

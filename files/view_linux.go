@@ -62,13 +62,10 @@ func (t *territory) ofFile(ctx context.Context, st *unix.Stat_t, dir int, name s
 			return nil, err
 		}
 	}
-	switch {
-	case yes:
+	if yes {
 		return &t.p.rules[rule], nil
-	case t.p.kept(id, dir, name):
-		return &PrivateRule{Pattern: t.p.rules[0].Pattern}, nil
 	}
-	return nil, nil
+	return t.p.kept(id, dir, name), nil
 }
 
 // mayTell says whether the target of the link name in v gives nothing away: it
