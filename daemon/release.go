@@ -64,9 +64,15 @@ func (r *releases) hold(ctx context.Context, a Answer) error {
 	case <-late.C:
 	case <-ctx.Done():
 	}
-	r.take(a.ID)
+	taken := r.take(a.ID) != nil
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
+	}
+	if !taken && why == "timeout" { // the owner was told that it is decided
+		if <-w.decided {
+			return nil
+		}
+		why = "refused"
 	}
 	return wire.Errorf(wire.AnswerNotReleased, "the machine's owner did not let the answer go").With("reason", why)
 }

@@ -106,7 +106,11 @@ func (s *Server) view(term *client.Terminal, from, told int64) (*screen, error) 
 	}
 	if old != nil || s.closed || len(s.screens) >= maxTerminals {
 		stop()
-		s.done.Go(term.Detach) // which waits
+		if s.closed { // and waited for all: what is left is the client's, which ends with it
+			go term.Detach()
+		} else {
+			s.done.Go(term.Detach) // which waits
+		}
 		if old != nil {
 			return old, nil
 		}

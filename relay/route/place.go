@@ -233,9 +233,10 @@ func (p *places) set(key machineKey, at home) (before home, newer bool) {
 // released gives the machine up when its last socket went, or tells the others
 // that its control socket is gone while others are still here.
 func (p *places) released(m *machine) {
-	if p == nil || p.srv.isClosed() || !p.node.Alive(p.node.ID()) {
+	if p == nil || !p.node.Alive(p.node.ID()) || !p.srv.enter() {
 		return // the others see that the whole instance is gone
 	}
+	defer p.srv.leave()
 	p.srv.spawn(func() {
 		ctx, cancel := context.WithTimeout(p.srv.ctx, placeTime)
 		defer cancel()
