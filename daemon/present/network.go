@@ -45,9 +45,25 @@ func Addresses() []string {
 // network that leads somewhere. Its own rescue network gives it none.
 func InNetwork() bool { return hasRoute("/") }
 
-func hasRoute(root string) bool {
-	return hasRoute4(readLines(filepath.Join(root, "proc/self/net/route"))) ||
-		hasRoute6(readLines(filepath.Join(root, "proc/self/net/ipv6_route")))
+func hasRoute(root string) bool { return len(routes(root)) > 0 }
+
+// Wireless says whether this machine is in a network, by Wi-Fi alone.
+func Wireless() bool { return wireless("/") }
+
+func wireless(root string) bool {
+	names := routes(root)
+	for _, name := range names {
+		if _, err := os.Stat(filepath.Join(root, "sys/class/net", name, "phy80211")); err != nil {
+			return false
+		}
+	}
+	return len(names) > 0
+}
+
+// routes are the interfaces that a default route leads over.
+func routes(root string) []string {
+	return append(routes4(readLines(filepath.Join(root, "proc/self/net/route"))),
+		routes6(readLines(filepath.Join(root, "proc/self/net/ipv6_route")))...)
 }
 
 func readLines(path string) []string {
@@ -58,28 +74,28 @@ func readLines(path string) []string {
 	return strings.Split(string(b), "\n")
 }
 
-// hasRoute4 reads /proc/net/route: Iface, Destination, Gateway, Flags, … with the
+// routes4 reads /proc/net/route: Iface, Destination, Gateway, Flags, … with the
 // addresses in hex.
-func hasRoute4(lines []string) bool {
+func routes4(lines []string) (names []string) {
 	for _, line := range lines {
 		f := strings.Fields(line)
 		if len(f) > 7 && f[1] == "00000000" && f[7] == "00000000" && f[0] != "lo" {
-			return true
+			names = append(names, f[0])
 		}
 	}
-	return false
+	return names
 }
 
-// hasRoute6 reads /proc/net/ipv6_route: destination, its prefix length, source,
+// routes6 reads /proc/net/ipv6_route: destination, its prefix length, source,
 // its prefix length, next hop, metric, two counters, flags, device. A kernel
 // without any default route shows one on lo that rejects.
-func hasRoute6(lines []string) bool {
+func routes6(lines []string) (names []string) {
 	const nothing = "00000000000000000000000000000000"
 	for _, line := range lines {
 		f := strings.Fields(line)
 		if len(f) > 9 && f[0] == nothing && f[1] == "00" && f[9] != "lo" {
-			return true
+			names = append(names, f[9])
 		}
 	}
-	return false
+	return names
 }

@@ -52,7 +52,9 @@ type Options struct {
 	// InNetwork says whether this machine is in a network at all; nil: look at
 	// the routes.
 	InNetwork func() bool
-	Log       *slog.Logger
+	// Wireless says whether that is by Wi-Fi alone; nil: look at the routes.
+	Wireless func() bool
+	Log      *slog.Logger
 }
 
 const (
@@ -95,6 +97,9 @@ type Presenter struct {
 func New(ctx context.Context, o Options) *Presenter {
 	if o.InNetwork == nil {
 		o.InNetwork = InNetwork
+	}
+	if o.Wireless == nil {
+		o.Wireless = Wireless
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	p := &Presenter{
@@ -259,7 +264,7 @@ func (p *Presenter) tellContact(ctx context.Context, r Report) error {
 		return nil
 	case !r.Offline.IsZero():
 		p.toldOnline = false
-		return p.opt.Helper.Offline(ctx, request.Offline{Since: r.Offline, KnownNetwork: p.opt.InNetwork()})
+		return p.opt.Helper.Offline(ctx, request.Offline{Since: r.Offline, KnownNetwork: p.opt.InNetwork(), Wireless: p.opt.Wireless()})
 	case p.toldOnline:
 		return nil
 	}

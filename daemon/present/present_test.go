@@ -74,7 +74,9 @@ func (h *helper) Facts(ctx context.Context) (request.Facts, error) {
 	return request.Facts{Slot: "b"}, h.note(ctx, "facts?")
 }
 func (h *helper) Offline(ctx context.Context, o request.Offline) error {
-	if o.KnownNetwork {
+	if o.KnownNetwork && o.Wireless {
+		return h.note(ctx, "offline in a Wi-Fi")
+	} else if o.KnownNetwork {
 		return h.note(ctx, "offline in a network")
 	}
 	return h.note(ctx, "offline")
@@ -291,6 +293,7 @@ func TestRoutes(t *testing.T) {
 	const (
 		head4 = "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n"
 		gate4 = "eth0\t00000000\t0202000A\t0003\t0\t0\t1024\t00000000\t0\t0\t0\n"
+		wifi4 = "wlan0\t00000000\t0202000A\t0003\t0\t0\t600\t00000000\t0\t0\t0\n"
 		near4 = "wlan0\t00002A0A\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0\n" // the rescue network's own
 		zero  = "00000000000000000000000000000000"
 		lo6   = zero + " 00 " + zero + " 00 " + zero + " ffffffff 00000001 00000000 00200200       lo\n"
@@ -298,13 +301,17 @@ func TestRoutes(t *testing.T) {
 	)
 	for _, c := range []struct {
 		name, four, six string
-		want            bool
+		want, wireless  bool
 	}{
-		{"IPv4", head4 + near4 + gate4, "", true},
-		{"IPv6", head4, lo6 + gate6, true},
-		{"only its own", head4 + near4, lo6, false},
-		{"none", "", "", false},
-		{"cut off", "eth0\t00000000\n", zero + " 00\n", false},
+		{"IPv4", head4 + near4 + gate4, "", true, false},
+		{"IPv6", head4, lo6 + gate6, true, false},
+		{"only its own", head4 + near4, lo6, false, false},
+		{"none", "", "", false, false},
+		{"cut off", "eth0\t00000000\n", zero + " 00\n", false, false},
+		{"Wi-Fi", head4 + wifi4, lo6, true, true},
+		{"Wi-Fi, IPv6", head4, lo6 + strings.Replace(gate6, "eth0", "wlan0", 1), true, true},
+		{"both", head4 + wifi4 + gate4, lo6, true, false},
+		{"each by another", head4 + wifi4, lo6 + gate6, true, false},
 	} {
 		root := t.TempDir()
 		dir := filepath.Join(root, "proc/self/net")
@@ -316,8 +323,11 @@ func TestRoutes(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if got := hasRoute(root); got != c.want {
-			t.Errorf("%s: %v", c.name, got)
+		if err := os.MkdirAll(filepath.Join(root, "sys/class/net/wlan0/phy80211"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if got, only := hasRoute(root), wireless(root); got != c.want || only != c.wireless {
+			t.Errorf("%s: %v, by Wi-Fi alone %v", c.name, got, only)
 		}
 	}
 }
@@ -336,10 +346,10 @@ func FuzzRoutes(f *testing.F) {
 	f.Add("00000000000000000000000000000000 00 0 00 fe80 0 0 0 0 eth0")
 	f.Fuzz(func(t *testing.T, line string) {
 		lines := strings.Split(line, "\n")
-		if hasRoute4(lines) && !strings.Contains(line, "00000000") {
+		if len(routes4(lines)) > 0 && !strings.Contains(line, "00000000") {
 			t.Errorf("a route by %q", line)
 		}
-		if hasRoute6(lines) && !strings.Contains(line, "00000000000000000000000000000000") {
+		if len(routes6(lines)) > 0 && !strings.Contains(line, "00000000000000000000000000000000") {
 			t.Errorf("a route by %q", line)
 		}
 	})

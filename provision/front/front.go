@@ -54,7 +54,8 @@ type Front struct {
 	mu       sync.Mutex
 	pairing  *request.Pairing
 	status   *request.Status
-	offline  bool // in no network
+	offline  bool      // in no network
+	nowhere  time.Time // since when in a Wi-Fi that doesn't lead to the relay
 	problems []string
 	rescue   rescue.State
 }
@@ -142,17 +143,31 @@ func (f *Front) SetAlways(always bool) {
 	}
 }
 
-// Offline says that the relay can't be reached.
+// Offline says that the relay can't be reached. Before the first pairing a Wi-Fi
+// that hasn't led to it for a while is as good as none: it may be one with a page to
+// log in on, and nobody could give the machine another.
 func (f *Front) Offline(o request.Offline) {
-	f.change(func() { f.offline = !o.KnownNetwork })
+	known := o.KnownNetwork
+	f.change(func() {
+		switch {
+		case !known: // while the rescue network runs, too
+		case !o.Wireless || f.cfg.Paired:
+			f.nowhere = time.Time{}
+		case f.nowhere.IsZero():
+			f.nowhere = time.Now()
+		case time.Since(f.nowhere) >= rescue.Nowhere:
+			known = false
+		}
+		f.offline = !o.KnownNetwork
+	})
 	if f.machine != nil {
-		f.machine.Offline(o.Since, o.KnownNetwork)
+		f.machine.Offline(o.Since, known)
 	}
 }
 
 // Online says that the relay is reached.
 func (f *Front) Online() {
-	f.change(func() { f.offline = false })
+	f.change(func() { f.offline, f.nowhere = false, time.Time{} })
 	if f.machine != nil {
 		f.machine.Online()
 	}

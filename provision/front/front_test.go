@@ -133,6 +133,38 @@ func TestFirstDay(t *testing.T) {
 	})
 }
 
+// A Wi-Fi that leads nowhere can be exchanged for another, as long as nobody has
+// paired the machine and no cable leads anywhere else.
+func TestWifiThatLeadsNowhere(t *testing.T) {
+	stuck := func(f *Front, o request.Offline, d time.Duration) {
+		for end := time.Now().Add(d); time.Now().Before(end); faketime.Advance(30 * time.Second) {
+			o.Since = time.Now().Add(-time.Hour) // by a clock that was wrong
+			f.Offline(o)
+		}
+	}
+	wifi, cable := request.Offline{KnownNetwork: true, Wireless: true}, request.Offline{KnownNetwork: true}
+	bubble(t, func(*Config) {}, func(t *testing.T, f *Front, _ func() string) {
+		f.ShowStatus(request.Status{State: "pairing", Detail: "trying again: another certificate", Addresses: []string{"192.0.2.7"}})
+		stuck(f, wifi, rescue.Nowhere-time.Minute)
+		f.shows(t, false, rescue.URL())
+		f.Online()
+		stuck(f, wifi, rescue.Nowhere-time.Minute) // it counts anew
+		f.shows(t, false, rescue.URL())
+		stuck(f, wifi, rescue.Patience+4*time.Minute)
+		f.shows(t, true, rescue.URL())
+		f.Online()
+		synctest.Wait()
+		f.shows(t, false, rescue.URL())
+		stuck(f, cable, 2*rescue.Nowhere)
+		f.shows(t, false, rescue.URL())
+	})
+	bubble(t, func(c *Config) { c.Paired, c.Always = true, true }, func(t *testing.T, f *Front, _ func() string) {
+		f.ShowStatus(request.Status{State: "offline", Addresses: []string{"192.0.2.7"}})
+		stuck(f, wifi, 2*rescue.Nowhere) // what runs on it needs it
+		f.shows(t, false, rescue.URL())
+	})
+}
+
 func TestOwnerWantsTheRescueNetwork(t *testing.T) {
 	bubble(t, func(c *Config) { c.Paired, c.Always = true, true }, func(t *testing.T, f *Front, _ func() string) {
 		f.Paired()

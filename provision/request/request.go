@@ -62,6 +62,9 @@ type Offline struct {
 	// KnownNetwork says that the machine is in a network all the same: then the
 	// rescue network would not help.
 	KnownNetwork bool `json:"known_network"`
+	// Wireless says that this network is a Wi-Fi alone: one that leads nowhere, such
+	// as one with a page to log in on, can then be exchanged for another.
+	Wireless bool `json:"wireless,omitempty"`
 }
 
 // ClockHint is what a host said the time is whose certificate was already

@@ -14,6 +14,7 @@ import (
 // network that came back must be found without anybody's help.
 const (
 	Patience    = 2 * time.Minute  // offline before there is a rescue network
+	Nowhere     = 10 * time.Minute // in a Wi-Fi without reaching the relay before another may be entered
 	RetryEvery  = 10 * time.Minute // up before known networks are tried again
 	VisitHolds  = 5 * time.Minute  // no retry so soon after a visitor did something
 	scanLimit   = 30 * time.Second
