@@ -266,7 +266,7 @@ func TestSyncedInTime(t *testing.T) {
 	add(t, l, 1)
 	select {
 	case <-round:
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("never synced")
 	}
 	l.mu.Lock()
@@ -680,7 +680,7 @@ func sealed(l *Log) int64 {
 
 func waitSealed(t *testing.T, l *Log, seq int64) {
 	t.Helper()
-	deadline := time.After(10 * time.Second)
+	deadline := time.After(time.Minute)
 	for sealed(l) < seq {
 		l.mu.Lock()
 		round := l.round

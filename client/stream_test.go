@@ -55,7 +55,7 @@ func watch(t *testing.T, s *client.Session, credit int) *client.Stream {
 
 func next(t *testing.T, st *client.Stream) client.Chunk {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	c, err := st.Next(ctx)
 	if err != nil {
@@ -496,7 +496,7 @@ func TestDecode(t *testing.T) {
 // until polls a condition that nothing announces.
 func until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.After(15 * time.Second)
+	deadline := time.After(time.Minute)
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	for !ok() {

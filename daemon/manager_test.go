@@ -131,7 +131,7 @@ func TestEveryPartIsAsked(t *testing.T) {
 	var names []string
 	for _, p := range d.parts() {
 		names = append(names, p.Name)
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		if err := p.Alive(ctx); err != nil {
 			t.Errorf("%s: %v", p.Name, err)
 		}

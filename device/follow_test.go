@@ -61,7 +61,7 @@ func TestFollow(t *testing.T) {
 	leak.Check(t)
 	s := newShelf("serial")
 	r := NewRegistry(Options{Families: []Family{{Driver: s}}})
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	ended := make(chan error, 1)
 	go func() { ended <- r.Follow(ctx) }()

@@ -95,7 +95,7 @@ func (r *rig) dial() *far {
 // send sends bytes as fast as they are taken, each piece twice.
 func (f *far) send(b []byte, eof bool) {
 	f.r.t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for sent := false; !sent; {
 		part := b[:min(len(b), wire.MaxForwardData)]
 		last := len(part) == len(b)
@@ -144,7 +144,7 @@ func (f *far) receive() (got []byte, first wire.ForwardRecord, eof bool, reason 
 			if d.End != nil {
 				return got, first, eof, d.End.Reason
 			}
-		case <-time.After(30 * time.Second):
+		case <-time.After(time.Minute):
 			f.r.t.Fatal("no end")
 		}
 	}

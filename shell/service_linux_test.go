@@ -100,10 +100,10 @@ func testCgroup(t *testing.T) string {
 	return dir
 }
 
-// eventually asks until the condition holds or ten seconds are over.
+// eventually asks until the condition holds or a minute is over.
 func eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
-	deadline := time.NewTimer(10 * time.Second)
+	deadline := time.NewTimer(time.Minute)
 	defer deadline.Stop()
 	again := time.NewTicker(5 * time.Millisecond)
 	defer again.Stop()

@@ -94,7 +94,7 @@ func TestLabRealController(t *testing.T) {
 	const toDevice = 0x40
 	do(wire.OpUSBControl, wire.USBControl{RequestType: toDevice, Request: 3, Value: 0x4138})
 	do(wire.OpUSBControl, wire.USBControl{RequestType: toDevice, Request: 4, Value: 8})
-	if err := a.Far.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+	if err := a.Far.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 
@@ -111,7 +111,7 @@ func TestLabRealController(t *testing.T) {
 		t.Fatal(err)
 	}
 	var line []byte
-	for end := time.Now().Add(20 * time.Second); len(line) < 16 && time.Now().Before(end); {
+	for end := time.Now().Add(time.Minute); len(line) < 16 && time.Now().Before(end); {
 		// Every packet begins with two bytes of status.
 		second := 1.0
 		r := do(wire.OpUSBReceive, wire.USBReceive{Size: 64, TimeoutSeconds: &second}).(wire.USBTransferred)

@@ -62,7 +62,7 @@ func (o *output) String() string {
 func (o *output) find(t *testing.T, pattern string) string {
 	t.Helper()
 	re := regexp.MustCompile(pattern)
-	deadline := time.NewTimer(20 * time.Second)
+	deadline := time.NewTimer(time.Minute)
 	defer deadline.Stop()
 	for {
 		if m := re.FindStringSubmatch(o.String()); m != nil {

@@ -26,7 +26,7 @@ func TestListen(t *testing.T) {
 	leak.Check(t)
 	l := listen(t)
 	testenv.Need(t, "uevents", poke() == nil, "only root may have the kernel send an event")
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for {
 		e, err := l.Next(ctx)

@@ -158,7 +158,7 @@ func carries(t *testing.T, from, to *os.File, data string) {
 	if _, err := from.WriteString(data); err != nil {
 		t.Fatalf("writing to %s: %v", from.Name(), err)
 	}
-	if err := to.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+	if err := to.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	b := make([]byte, len(data))
@@ -237,7 +237,7 @@ func TestLabHID(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := make([]byte, 8)
-	if err := host.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+	if err := host.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := host.Read(b); err != nil || string(b) != "reports!" {
@@ -283,7 +283,7 @@ func TestLabFTDI(t *testing.T) {
 	carries(t, tty, a.Far, "question")
 	carries(t, a.Far, tty, "answer")
 	a.Unplug()
-	if err := tty.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+	if err := tty.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	if n, err := tty.Read(make([]byte, 1)); err == nil || os.IsTimeout(err) {

@@ -289,7 +289,7 @@ func TestTerminal(t *testing.T) {
 		t.Fatal(err)
 	}
 	s, _ := b.screen(formats(320, 200)["32"])
-	if err := master.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+	if err := master.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	var got bytes.Buffer

@@ -261,7 +261,7 @@ func TestClusterAttached(t *testing.T) {
 			}
 			op.want(wire.TAck)
 			op.send(wire.Message{Type: wire.TTransferRead, ID: "r", SessionID: id, TargetMachine: target, Payload: wire.Empty{}})
-			_ = op.ws.SetReadDeadline(time.Now().Add(20 * time.Second))
+			_ = op.ws.SetReadDeadline(time.Now().Add(time.Minute))
 			kind, b, err := op.ws.ReadMessage()
 			if err != nil {
 				t.Fatal(err)

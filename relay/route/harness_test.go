@@ -396,7 +396,7 @@ func (p *peer) text(s string) {
 
 // next is the next frame, or the error that ended the socket.
 func (p *peer) next() (wire.Envelope, []byte, error) {
-	_ = p.ws.SetReadDeadline(time.Now().Add(20 * time.Second))
+	_ = p.ws.SetReadDeadline(time.Now().Add(time.Minute))
 	_, b, err := p.ws.ReadMessage()
 	if err != nil {
 		return wire.Envelope{}, nil, err
@@ -601,7 +601,7 @@ func (r *robot) note(s string) {
 // await waits for an event; the order of several doesn't matter.
 func (r *robot) await(want string) {
 	r.b.t.Helper()
-	deadline := time.After(15 * time.Second)
+	deadline := time.After(time.Minute)
 	for r.noted[want] == 0 {
 		select {
 		case e := <-r.events:
@@ -797,7 +797,7 @@ func (p *peer) request(session, id string, t wire.Type, payload any) {
 // until polls a condition that nothing announces.
 func until(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.After(15 * time.Second)
+	deadline := time.After(time.Minute)
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	for !ok() {
@@ -815,7 +815,7 @@ func recv[T any](t testing.TB, ch <-chan T) T {
 	select {
 	case v := <-ch:
 		return v
-	case <-time.After(15 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("nothing came in time")
 		panic("unreachable")
 	}

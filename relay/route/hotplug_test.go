@@ -70,7 +70,7 @@ func TestDevicesAreFollowed(t *testing.T) {
 					t.Fatalf("told %+v, want %s of %s", e, kind, id)
 				}
 				return
-			case <-time.After(10 * time.Second):
+			case <-time.After(time.Minute):
 				t.Fatalf("not told of %s, %s", id, kind)
 			}
 		}

@@ -342,7 +342,7 @@ func TestGrantsReachTheDevice(t *testing.T) {
 			if g.Owner != owner || g.Approval == nil || len(*g.Approval.Capabilities) != 1 {
 				t.Errorf("%+v", g)
 			}
-		case <-time.After(15 * time.Second):
+		case <-time.After(time.Minute):
 			t.Fatal("no GRANTS_UPDATE")
 		}
 	}

@@ -56,7 +56,7 @@ func serve(t *testing.T, c Config) (socket string, s *Server) {
 			if err != nil {
 				t.Errorf("serve: %v", err)
 			}
-		case <-time.After(20 * time.Second):
+		case <-time.After(time.Minute):
 			t.Error("the helper doesn't end")
 		}
 	})
@@ -138,7 +138,7 @@ func TestInfo(t *testing.T) {
 // ended waits for the end of a stream that only a program keeps open.
 func endsSoon(t *testing.T, what string, r *os.File) {
 	t.Helper()
-	if err := r.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+	if err := r.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := io.Copy(io.Discard, r); err != nil {
@@ -347,7 +347,7 @@ func TestHelperIsKilled(t *testing.T) {
 		if e, ok := errors.AsType[*wire.Error](err); !ok || e.Code != wire.InternalError || e.Details["reason"] != "command_lost" {
 			t.Errorf("%v, want command_lost", err)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("nobody told that the helper is gone")
 	}
 	_ = helper.Wait()

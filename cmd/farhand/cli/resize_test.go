@@ -18,7 +18,7 @@ import (
 // since waits until text is on the screen behind what was there.
 func (s *terminal) since(mark int, text string) {
 	s.t.Helper()
-	deadline := time.After(10 * time.Second)
+	deadline := time.After(time.Minute)
 	for !strings.Contains(s.text()[mark:], text) {
 		select {
 		case <-s.grew:

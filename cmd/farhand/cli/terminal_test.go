@@ -73,7 +73,7 @@ func (s *terminal) text() string {
 // wait waits until text is on the screen.
 func (s *terminal) wait(text string) {
 	s.t.Helper()
-	deadline := time.After(10 * time.Second)
+	deadline := time.After(time.Minute)
 	for !strings.Contains(s.text(), text) {
 		select {
 		case <-s.grew:
@@ -108,7 +108,7 @@ func exit(t *testing.T, code <-chan int, want int) {
 		if got != want {
 			t.Fatalf("exit code %d, want %d", got, want)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("the command did not end")
 	}
 }

@@ -51,7 +51,7 @@ func (s *screen) String() string {
 
 func (s *screen) wait(t *testing.T, text string) {
 	t.Helper()
-	deadline := time.After(10 * time.Second)
+	deadline := time.After(time.Minute)
 	for !strings.Contains(s.String(), text) {
 		select {
 		case <-s.grew:
@@ -204,7 +204,7 @@ func TestWatchDevicesOfARestartedDaemon(t *testing.T) {
 	for strings.Count(out.String(), `{"opened"`) < 2 {
 		select {
 		case <-out.grew:
-		case <-time.After(10 * time.Second):
+		case <-time.After(time.Minute):
 			t.Fatalf("they were not listed again: %s", out)
 		}
 	}

@@ -66,7 +66,7 @@ func TestSuite(t *testing.T) {
 func TestExpiryIsTold(t *testing.T) {
 	leak.Check(t)
 	nc := connect(t, natstest.Start(t).URL)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	s, err := Open(ctx, nc, Options{Bucket: "b"})
 	if err != nil {
