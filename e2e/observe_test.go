@@ -47,7 +47,7 @@ func TestLogsAndTop(t *testing.T) {
 	b := newBench(t)
 	path, entries := b.fakeJournal()
 	b.environ = []string{path}
-	b.claim("files,observe")
+	b.claim("files,observe,hardware_gpio")
 
 	t.Run("logs", func(t *testing.T) {
 		appendLine(t, entries, `{"__REALTIME_TIMESTAMP":"1712345678000000","MESSAGE":"first\u001b[31m","SYSLOG_IDENTIFIER":"sshd","_PID":"7","PRIORITY":"3"}`)
@@ -97,6 +97,19 @@ func TestLogsAndTop(t *testing.T) {
 		}
 		if r := b.owner.run("top", "--interval", "1ms"); r.code != 2 {
 			t.Errorf("%+v", r)
+		}
+	})
+
+	// What it takes to open a stream doesn't count for --for.
+	t.Run("for", func(t *testing.T) {
+		for _, line := range [][]string{{"top", "--interval", "1s"}, {"logs", "-f"}, {"devices", "--watch"}} {
+			r := b.owner.run(append(line, "--for", "1us")...)
+			if r.code != 0 {
+				t.Errorf("%q gives %+v", line, r)
+			}
+			if r := b.owner.run(append(line, "--for", "x")...); r.code != 2 {
+				t.Errorf("%q for x gives %+v", line, r)
+			}
 		}
 	})
 

@@ -103,11 +103,10 @@ func (a *app) availability(d wire.HardwareDevice) cell {
 
 // watchDevices lists the devices, and then what changes, a line each time.
 func (a *app) watchDevices(cmd *cobra.Command, args []string, family string, until untilFlags) error {
-	ctx, cancel, err := until.bound(cmd.Context())
-	if err != nil {
+	if err := until.check(); err != nil {
 		return err
 	}
-	defer cancel()
+	ctx := cmd.Context()
 	c, err := a.connect()
 	if err != nil {
 		return err
@@ -117,28 +116,39 @@ func (a *app) watchDevices(cmd *cobra.Command, args []string, family string, unt
 	if err != nil {
 		return err
 	}
+	st, list, err := c.WatchDevices(ctx, machine, family)
+	if err != nil {
+		return err
+	}
+	ctx, cancel, err := until.bound(ctx)
+	if err != nil {
+		return err
+	}
+	defer cancel()
 	for {
 		begun := a.env.Now()
-		err := a.followDevices(ctx, c, machine, family, until)
+		err := a.followDevices(ctx, st, list, until.count)
 		// The daemon was started anew: what is wired to it is listed anew.
 		if !errors.Is(err, wire.StreamNotFound) || a.env.Now().Sub(begun) < time.Second {
+			return err
+		}
+		switch st, list, err = c.WatchDevices(ctx, machine, family); {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil:
 			return err
 		}
 	}
 }
 
-func (a *app) followDevices(ctx context.Context, c *client.Client, machine, family string, until untilFlags) error {
-	st, list, err := c.WatchDevices(ctx, machine, family)
-	if err != nil {
-		return err
-	}
+func (a *app) followDevices(ctx context.Context, st *client.Stream, list wire.HardwareListResponse, count int) error {
 	if !a.json {
 		if err := a.printDevices(list); err != nil {
 			return err
 		}
 	}
 	list.Devices = append([]wire.HardwareDevice{}, list.Devices...)
-	return a.follow(ctx, st, watching{opened: list, record: records(a, until.count, func(e wire.HardwareEvent) error {
+	return a.follow(ctx, st, watching{opened: list, record: records(a, count, func(e wire.HardwareEvent) error {
 		paint := map[string]func(string) string{wire.HardwareAdded: a.style.out.green, wire.HardwareRemoved: a.style.out.red}[e.Event]
 		state := a.availability(e.Device)
 		if e.Event == wire.HardwareRemoved {

@@ -46,17 +46,32 @@ func (f *untilFlags) add(cmd *cobra.Command, what string) {
 	cmd.Flags().StringVar(&f.period, "for", "", "stop after this `DURATION`")
 }
 
-// bound applies --for to the context of a stream.
-func (f *untilFlags) bound(ctx context.Context) (context.Context, context.CancelFunc, error) {
+// check is for before anything is opened.
+func (f *untilFlags) check() error {
+	_, err := f.limit()
+	return err
+}
+
+func (f *untilFlags) limit() (time.Duration, error) {
 	if f.count < 0 {
-		return nil, nil, usage("--count can't be negative")
+		return 0, usage("--count can't be negative")
 	}
 	if f.period == "" {
-		return ctx, func() {}, nil
+		return 0, nil
 	}
 	d, err := duration(f.period)
 	if err != nil || d <= 0 {
-		return nil, nil, usage("--for %q is not a duration such as 10s or 5m", f.period)
+		return 0, usage("--for %q is not a duration such as 10s or 5m", f.period)
+	}
+	return d, nil
+}
+
+// bound applies --for to the context of a stream, from now on: what it takes to
+// open one doesn't count.
+func (f *untilFlags) bound(ctx context.Context) (context.Context, context.CancelFunc, error) {
+	d, err := f.limit()
+	if err != nil || d == 0 {
+		return ctx, func() {}, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, d)
 	return ctx, cancel, nil

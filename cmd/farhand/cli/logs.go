@@ -84,11 +84,10 @@ func (a *app) ago(s string) (time.Time, error) {
 }
 
 func (a *app) runLogs(cmd *cobra.Command, args []string, request wire.LogsRequest, until untilFlags) error {
-	ctx, cancel, err := until.bound(cmd.Context())
-	if err != nil {
+	if err := until.check(); err != nil {
 		return err
 	}
-	defer cancel()
+	ctx := cmd.Context()
 	c, err := a.connect()
 	if err != nil {
 		return err
@@ -102,6 +101,11 @@ func (a *app) runLogs(cmd *cobra.Command, args []string, request wire.LogsReques
 	if err != nil {
 		return err
 	}
+	ctx, cancel, err := until.bound(ctx)
+	if err != nil {
+		return err
+	}
+	defer cancel()
 	w := watching{
 		opened:    wire.LogsResponse{Opened: wire.Opened{Stream: st.ID()}},
 		record:    records(a, until.count, a.printLog),

@@ -44,11 +44,10 @@ given.`,
 			if !live && until != (untilFlags{}) {
 				return usage("--count and --for go with --interval")
 			}
-			ctx, cancel, err := until.bound(cmd.Context())
-			if err != nil {
+			if err := until.check(); err != nil {
 				return err
 			}
-			defer cancel()
+			ctx := cmd.Context()
 			c, err := a.connect()
 			if err != nil {
 				return err
@@ -59,7 +58,7 @@ given.`,
 				return err
 			}
 			if live {
-				return a.watchTop(ctx, s, every, until.count)
+				return a.watchTop(ctx, s, every, until)
 			}
 			return a.showTop(ctx, s)
 		},
@@ -83,11 +82,16 @@ func (a *app) showTop(ctx context.Context, s *client.Session) error {
 	return table.write(a.env.Stdout, a.style.out, a.style.width())
 }
 
-func (a *app) watchTop(ctx context.Context, s *client.Session, every time.Duration, count int) error {
+func (a *app) watchTop(ctx context.Context, s *client.Session, every time.Duration, until untilFlags) error {
 	st, now, err := s.WatchTop(ctx, every)
 	if err != nil {
 		return err
 	}
+	ctx, cancel, err := until.bound(ctx)
+	if err != nil {
+		return err
+	}
+	defer cancel()
 	view := live{a: a}
 	draw := func() {
 		if a.style.outTTY {
@@ -103,7 +107,7 @@ func (a *app) watchTop(ctx context.Context, s *client.Session, every time.Durati
 		draw()
 		tell()
 	}
-	w := watching{opened: now, ungranted: wire.CapabilityNotGranted, redraw: draw, view: &view, record: records(a, count, func(t wire.Top) error {
+	w := watching{opened: now, ungranted: wire.CapabilityNotGranted, redraw: draw, view: &view, record: records(a, until.count, func(t wire.Top) error {
 		now = t
 		tell()
 		return a.outErr
