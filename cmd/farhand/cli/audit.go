@@ -76,7 +76,7 @@ Here --relay takes no URL. Which relay is asked says --relay-url, FARHAND_URL, o
 --relay URL before the word audit.`
 	g.Example = "  farhand audit --relay\n  farhand audit --relay --lines 1000 --json\n  farhand audit verify pi\n  farhand audit --relay --relay-url https://relay.example.org"
 	g.PersistentFlags().BoolVar(&relay, "relay", false, "the relay's log of you, not a machine's")
-	g.PersistentFlags().StringVar(&a.relay, "relay-url", "", "`URL` of the relay, what --relay says elsewhere (FARHAND_URL; default: the one logged in to)")
+	g.PersistentFlags().StringVar(&a.relay, "relay-url", "", "ask the relay at this `URL`, as --relay does elsewhere (FARHAND_URL; default: the one logged in to)")
 	g.Flags().IntVarP(&lines, "lines", "n", 50, "how many records, up to 1000")
 	help := g.RunE
 	g.RunE = func(cmd *cobra.Command, args []string) error {

@@ -59,8 +59,9 @@ type app struct {
 	root    *cobra.Command
 	started bool // a verb is running: what fails now isn't a matter of usage
 	verb    string
-	setup   bool  // login sets an account up
-	outErr  error // the first failure of printf
+	path    string // of commands down to it: "farhand usb describe"
+	setup   bool   // login sets an account up
+	outErr  error  // the first failure of printf
 	secrets *term.Terminal
 
 	json   bool
@@ -91,7 +92,7 @@ farhand exec -- uptime, farhand ls :/etc.`,
 			if err := errors.Join(cmd.ValidateRequiredFlags(), cmd.ValidateFlagGroups()); err != nil {
 				return err // cobra would check after this, and call it a failure of the verb
 			}
-			a.started, a.verb = true, cmd.Name()
+			a.started, a.verb, a.path = true, cmd.Name(), cmd.CommandPath()
 			return nil
 		},
 	}
@@ -100,8 +101,8 @@ farhand exec -- uptime, farhand ls :/etc.`,
 	root.SetErr(a.env.Stderr)
 	flags := root.PersistentFlags()
 	flags.BoolVar(&a.json, "json", false, "answer in JSON")
-	flags.StringVar(&a.relay, "relay", "", "`URL` of the relay (FARHAND_URL; default: the one logged in to)")
-	flags.StringVar(&a.config, "config", "", "`FILE` that remembers the login (default: farhand.json in $FARHAND_CONFIG_DIR, else farhand/farhand.json in the configuration directory)")
+	flags.StringVar(&a.relay, "relay", "", "ask the relay at this `URL` (FARHAND_URL; default: the one logged in to)")
+	flags.StringVar(&a.config, "config", "", "the login is remembered in this `FILE` (default: farhand.json in $FARHAND_CONFIG_DIR, else farhand/farhand.json in the configuration directory)")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usage("%v; see %s --help", err, cmd.CommandPath())
 	})

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -107,6 +108,9 @@ func (a *app) finish(ctx context.Context, err error) int {
 	return code
 }
 
+// missing is what cobra says of flags that have to be given.
+var missing = lazyregexp.New(`^required flag\(s\) (.*) not set$`)
+
 // exclusive is what cobra says of flags that were given together; the second group
 // are those.
 var exclusive = lazyregexp.New(`^if any flags in the group \[.*\] are set none of the others can be; \[(.*)\] were all set$`)
@@ -116,6 +120,9 @@ func (a *app) misused(err error) error {
 	text := strings.TrimSpace(err.Error())
 	if m := exclusive.FindStringSubmatch(text); m != nil {
 		return usage("--%s can't be given together", strings.Join(strings.Fields(m[1]), " and --"))
+	}
+	if m := missing.FindStringSubmatch(text); m != nil {
+		return usage("--%s has to be given", strings.Join(strings.Split(strings.ReplaceAll(m[1], `"`, ""), ", "), " and --"))
 	}
 	// An unknown command, and perhaps lines with what was meant.
 	what, meant, found := strings.Cut(text, "\n\nDid you mean this?\n")
@@ -193,7 +200,12 @@ func (a *app) describe(ctx context.Context, err error) failure {
 		return failure{Code: "FAILED", Message: err.Error(),
 			Hint: "nothing was written: fetch both files again, or remove the one with the checksum if it is another image's"}
 	default:
-		return failure{Code: "FAILED", Message: err.Error()}
+		text := err.Error()
+		// Which system call it was that failed is nobody's business.
+		if p := (*fs.PathError)(nil); errors.As(err, &p) && p.Path != "" {
+			text = strings.Replace(text, p.Op+" "+p.Path+": ", p.Path+": ", 1)
+		}
+		return failure{Code: "FAILED", Message: text}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -43,6 +44,9 @@ func (a *app) hint(code wire.Code, details map[string]any) string {
 		if details["group"] != nil {
 			return "farhand label MACHINE LABEL gives a machine one"
 		}
+		if a.ofDevices() {
+			return "farhand machines shows which are paired, and farhand devices how what is wired to them is called"
+		}
 		return "farhand machines shows which are paired"
 	case rateLimited:
 		if details["limit_per_second"] != nil {
@@ -63,9 +67,9 @@ func (a *app) hint(code wire.Code, details map[string]any) string {
 		}
 		return "name the device as farhand devices shows it"
 	case wire.CapabilityNotGranted:
-		return ceilingHint(text("ceiling"), text("capability"))
+		return ceilingHint(text("ceiling"), text("capability"), first(text("machine"), "MACHINE"))
 	case wire.HardwareNotGranted:
-		return notGrantedHint(text("ceiling"), text("device"), text("line"))
+		return notGrantedHint(text("ceiling"), text("device"), text("line"), first(text("machine"), "MACHINE"))
 	case wire.PathNotFound:
 		if a.verb == "put" || a.verb == "cp" {
 			return "-p makes the missing directories above it"
@@ -109,6 +113,16 @@ func (a *app) hint(code wire.Code, details map[string]any) string {
 		if strings.HasPrefix(text("op"), "TERMINAL_") {
 			return "the daemon on the machine is older and has no terminals: farhand exec without --stdin runs a command there all the same"
 		}
+		if strings.HasPrefix(text("op"), "SETTINGS_") {
+			return "only an appliance has settings, a machine that runs Farhand's own image"
+		}
+		if strings.HasPrefix(text("op"), "LLM_") {
+			return "its configuration doesn't offer a language model (llm.enabled), or its daemon is older"
+		}
+	case wire.InternalError:
+		if text("reason") == "is_a_directory" {
+			return "farhand ls shows what is in a directory, farhand get copies all of it"
+		}
 	case wire.CommandTimeout:
 		if details["unanswered"] == true {
 			return "it may have begun: farhand terminals shows what runs, farhand machines whether the machine is online"
@@ -134,6 +148,13 @@ func (a *app) hint(code wire.Code, details map[string]any) string {
 		return "farhand sessions lists those there are"
 	}
 	return spoken(text("hint"))
+}
+
+// ofDevices says whether the verb is for what is wired to a machine, where a word that
+// is no machine may have been meant for a device.
+func (a *app) ofDevices() bool {
+	words := strings.Fields(a.path)
+	return len(words) > 1 && slices.Contains([]string{"serial", "gpio", "i2c", "spi", "usb", "print", "release"}, words[1])
 }
 
 // spoken is what a device says to do, which speaks of operations and their
@@ -164,14 +185,14 @@ func busyHint(holder, consumer, hint string) string {
 }
 
 // notGrantedHint says how a device or a line of it can be allowed.
-func notGrantedHint(ceiling, device, line string) string {
+func notGrantedHint(ceiling, device, line, machine string) string {
 	switch ceiling {
 	case "approval":
 		pattern := first(device, "PATTERN")
 		if line != "" {
 			pattern += ";lines=" + line
 		}
-		return "its owner allows it with farhand grants MACHINE --add-device '" + pattern + "'"
+		return "its owner allows it with farhand grants " + machine + " --add-device '" + pattern + "'"
 	case "config":
 		return "the machine's own configuration does not allow it"
 	case "token":
@@ -194,7 +215,7 @@ func (a *app) untrustedHint(err error) string {
 	return a.hint(client.RelayUntrusted, nil)
 }
 
-func ceilingHint(ceiling, capability string) string {
+func ceilingHint(ceiling, capability, machine string) string {
 	if capability == "" {
 		capability = "it"
 	}
@@ -211,7 +232,7 @@ func ceilingHint(ceiling, capability string) string {
 		}
 		return "the machine's own configuration does not allow " + capability
 	case "approval":
-		return "its owner allows it with farhand grants MACHINE --add " + capability
+		return "its owner allows it with farhand grants " + machine + " --add " + capability
 	case "token":
 		return "your token does not carry " + capability + ": its owner can make another with farhand token create"
 	case "session":

@@ -22,8 +22,11 @@ said when they were set.`,
 			if !isDevice(args[0]) {
 				w.machine, args = args[0], args[1:]
 			}
-			if len(args) == 0 || !isDevice(args[0]) {
-				return usage("name the DEVICE, as farhand devices shows it")
+			switch {
+			case len(args) == 0:
+				return usage("name the DEVICE, too, as farhand devices shows it")
+			case !isDevice(args[0]):
+				return usage("%q is not how devices are called: name the DEVICE as farhand devices shows it, such as i2c:1", args[0])
 			}
 			w.device = deviceName("", args[0])
 			lines := names(joinPins(args[1:])).Lines.Names
