@@ -45,6 +45,7 @@ may do everything that the daemon on that machine may), observe (its logs) and f
 	flags.StringSliceVar(&f.allow, "allow", nil, "allow these `CAPABILITIES`, separated by commas (default: what it asks for, without shell, observe and forward)")
 	flags.StringArrayVar(&f.device, "device", nil, "allow only devices whose id fits this `PATTERN`, of them only ;lines=… and ;ops=… if given (see grants); may be repeated")
 	flags.StringArrayVar(&f.roots, "root", nil, "allow only this `DIRECTORY` and what is below it; may be repeated")
+	completeCapabilities(cmd, "allow")
 	for _, other := range []string{"allow", "device", "root", "name"} {
 		cmd.MarkFlagsMutuallyExclusive("deny", other)
 	}
@@ -153,13 +154,15 @@ func (a *app) showAsking(p client.Approval, d client.Decision) {
 	}
 }
 
+// approvable are the capabilities that an owner decides on.
+var approvable = []wire.Capability{
+	wire.Files, wire.Shell, wire.LocalLLM, wire.LLMManage, wire.HardwareSerial, wire.HardwareUSB, wire.HardwareGPIO,
+	wire.HardwareI2C, wire.HardwareSPI, wire.HardwarePrinter, wire.Observe, wire.Forward,
+}
+
 // capabilities checks names from the command line: an unknown one is a slip
 // that would otherwise allow less than meant without a word.
 func capabilities(names []string) ([]wire.Capability, error) {
-	known := []wire.Capability{
-		wire.Files, wire.Shell, wire.LocalLLM, wire.LLMManage, wire.HardwareSerial, wire.HardwareUSB, wire.HardwareGPIO,
-		wire.HardwareI2C, wire.HardwareSPI, wire.HardwarePrinter, wire.Observe, wire.Forward,
-	}
 	if names == nil {
 		return nil, nil
 	}
@@ -169,8 +172,8 @@ func capabilities(names []string) ([]wire.Capability, error) {
 		if c == "" || c == "none" {
 			continue
 		}
-		if !slices.Contains(known, c) {
-			return nil, usage("there is no capability %q; there are %s", c, join(known))
+		if !slices.Contains(approvable, c) {
+			return nil, usage("there is no capability %q; there are %s", c, join(approvable))
 		}
 		list = append(list, c)
 	}

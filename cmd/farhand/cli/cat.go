@@ -36,7 +36,7 @@ content as text or, where that can't be, in base64: "encoding" says which.`,
 			}
 			return a.done(map[string]any{"files": files})
 		},
-		ValidArgsFunction: a.completeMachine(":"),
+		ValidArgsFunction: a.completeTargets,
 	}
 }
 

@@ -65,6 +65,7 @@ func (a *app) claimCreate() *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVar(&name, "name", "", "your name for the machine (default: its own)")
 	flags.StringSliceVar(&capability, "allow", nil, "allow these `CAPABILITIES`, separated by commas")
+	completeCapabilities(cmd, "allow")
 	flags.StringArrayVar(&device, "device", nil, "allow only devices whose id fits this `PATTERN`, of them only ;lines=… and ;ops=… if given (see grants); may be repeated")
 	flags.StringArrayVar(&roots, "root", nil, "allow only this `DIRECTORY` and what is below it; may be repeated")
 	flags.StringVar(&expires, "expires", "", "when it ends: a `TIME`, or a duration such as 24h or 7d (default 7d)")

@@ -138,6 +138,7 @@ farhand exec -- uptime, farhand ls :/etc.`,
 	add("manage", a.events())
 	add("account", a.login(), a.logout(), a.whoami())
 	root.AddCommand(a.version(), exitCodes())
+	noFiles(root)
 	// cobra's own ones, which would answer what they don't know with help and a 0.
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
@@ -158,6 +159,17 @@ farhand exec -- uptime, farhand ls :/etc.`,
 		}
 	}
 	return root
+}
+
+// noFiles has the shell offer no files where a verb takes something else, or nothing:
+// flash alone takes files and says nothing of it.
+func noFiles(c *cobra.Command) {
+	for _, inner := range c.Commands() {
+		noFiles(inner)
+	}
+	if c.ValidArgsFunction == nil && !c.HasSubCommands() && c.Name() != "flash" {
+		c.ValidArgsFunction = cobra.NoFileCompletions
+	}
 }
 
 // group makes a command that only holds others.

@@ -30,9 +30,7 @@ cp goes on where one ended, and in a directory what is there already is left out
 			}
 			return a.runCp(cmd.Context(), args[0], args[1], o)
 		},
-		ValidArgsFunction: func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
-			return a.completeMachine(":")(cmd, args[min(len(args), 1):], typed)
-		},
+		ValidArgsFunction: a.completeTargets,
 	}
 	f.add(cmd)
 	return cmd

@@ -46,7 +46,12 @@ what is no file, are left out and named. Nothing is removed.`,
 			}
 			return a.runGet(cmd.Context(), args[0], local, o)
 		},
-		ValidArgsFunction: a.completeMachine(":"),
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+			if len(args) > 0 {
+				return nil, cobra.ShellCompDirectiveDefault // files here
+			}
+			return a.completeTargets(cmd, args, typed)
+		},
 	}
 	f.add(cmd)
 	return cmd

@@ -73,6 +73,7 @@ and a token can allow less than this, never more.`,
 	flags.StringSliceVar(&f.allow, "allow", nil, `allow exactly these `+"`CAPABILITIES`"+`, separated by commas ("" for none)`)
 	flags.StringSliceVar(&f.add, "add", nil, "allow these `CAPABILITIES` too")
 	flags.StringSliceVar(&f.remove, "remove", nil, "no longer allow these `CAPABILITIES`")
+	completeCapabilities(cmd, "allow", "add", "remove")
 	flags.StringArrayVar(&f.device, "device", nil, `allow exactly the devices that fit this `+"`PATTERN`"+`; may be repeated ("" for none)`)
 	flags.StringArrayVar(&f.addDevice, "add-device", nil, "allow the devices that fit this `PATTERN` too")
 	flags.StringArrayVar(&f.removeDevice, "remove-device", nil, "no longer allow this `PATTERN`, as it stands in the list")

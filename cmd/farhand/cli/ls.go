@@ -42,7 +42,7 @@ first directory that the machine offers; without one, that directory is listed.`
 			}
 			return a.runLs(cmd, s, t, f)
 		},
-		ValidArgsFunction: a.completeMachine(":"),
+		ValidArgsFunction: a.completeTargets,
 	}
 	flags := cmd.Flags()
 	flags.BoolVarP(&f.all, "all", "a", false, "hidden entries too")

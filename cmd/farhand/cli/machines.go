@@ -156,8 +156,8 @@ func (a *app) completeMachine(suffix string) cobra.CompletionFunc {
 		if suffix != "" {
 			directive |= cobra.ShellCompDirectiveNoSpace
 		}
-		if len(args) > 0 || strings.Contains(typed, ":") {
-			return nil, cobra.ShellCompDirectiveDefault
+		if len(args) > 0 || strings.Contains(typed, ":") { // what follows is no file here
+			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
 		c, err := a.connect()
 		if err != nil {
@@ -178,6 +178,11 @@ func (a *app) completeMachine(suffix string) cobra.CompletionFunc {
 		}
 		return names, directive
 	}
+}
+
+// completeTargets completes every argument with MACHINE:, whose paths are the machine's.
+func (a *app) completeTargets(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+	return a.completeMachine(":")(cmd, nil, typed)
 }
 
 func platform(m client.Machine) string { return strings.Trim(m.Platform+"/"+m.Arch, "/") }

@@ -45,7 +45,7 @@ unless --force replaces it.`,
 			}
 			return a.done(map[string]string{"machine_id": s.Info().MachineID, "src": from.path, "dst": to.path})
 		},
-		ValidArgsFunction: a.completeMachine(":"),
+		ValidArgsFunction: a.completeTargets,
 	}
 	cmd.Flags().BoolVarP(&force, "force", "f", false, "replace what has the new name")
 	return cmd

@@ -153,7 +153,7 @@ farhand ask has the machine's own model work on them.`,
 			}
 			return a.showStubs(stubs)
 		},
-		ValidArgsFunction: a.completeMachine(":"),
+		ValidArgsFunction: a.completeTargets,
 	}
 }
 

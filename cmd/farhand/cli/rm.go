@@ -31,7 +31,7 @@ func (a *app) rm() *cobra.Command {
 			}
 			return a.done(map[string]any{"removed": removed})
 		},
-		ValidArgsFunction: a.completeMachine(":"),
+		ValidArgsFunction: a.completeTargets,
 	}
 	cmd.Flags().BoolVarP(&recursive, "recursive", "r", false, "directories with what is in them")
 	cmd.Flags().BoolVarP(&force, "force", "f", false, "it is fine if there is none")

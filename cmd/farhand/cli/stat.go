@@ -36,7 +36,7 @@ func (a *app) stat() *cobra.Command {
 			}
 			return a.printStat(t, stat)
 		},
-		ValidArgsFunction: a.completeMachine(":"),
+		ValidArgsFunction: a.completeTargets,
 	}
 	cmd.Flags().BoolVar(&noFollow, "no-follow", false, "describe a link itself, not what it leads to")
 	return cmd

@@ -77,6 +77,7 @@ limited; an empty list ("") allows nothing of its kind.`,
 	flags.StringVar(&name, "name", "", "what it is for")
 	flags.StringArrayVar(&machines, "machine", nil, "for this `MACHINE` alone; may be repeated")
 	flags.StringSliceVar(&capability, "capability", nil, "allow these `CAPABILITIES` alone, separated by commas; may be repeated")
+	completeCapabilities(cmd, "capability")
 	flags.StringArrayVar(&device, "device", nil, "allow only devices whose id fits this `PATTERN`, of them only ;lines=… and ;ops=… if given (see grants); may be repeated")
 	flags.StringArrayVar(&directories, "root", nil, "allow only this `DIRECTORY` and what is below it; may be repeated")
 	flags.StringVar(&expires, "expires", "", "when it ends: a `TIME`, or a duration such as 24h or 30d (default: never)")
