@@ -61,6 +61,7 @@ type app struct {
 	verb    string
 	path    string // of commands down to it: "farhand usb describe"
 	setup   bool   // login sets an account up
+	below   bool   // the line on which the terminal shows Ctrl-C has been left
 	outErr  error  // the first failure of printf
 	secrets *term.Terminal
 

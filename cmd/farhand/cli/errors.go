@@ -219,6 +219,9 @@ func (a *app) report(ctx context.Context, err error) {
 		enc.Encode(map[string]failure{"error": f}) // stderr is gone: nobody to tell
 		return
 	}
+	if f.Code == "INTERRUPTED" {
+		a.belowInterrupt(ctx)
+	}
 	say(a.env.Stderr, f, a.style)
 }
 

@@ -110,7 +110,8 @@ func (a *app) follow(ctx context.Context, st *client.Stream, w watching) error {
 
 // belowInterrupt leaves the line on which the terminal has shown Ctrl-C.
 func (a *app) belowInterrupt(ctx context.Context) {
-	if a.style.errT && errors.Is(ctx.Err(), context.Canceled) {
+	if a.style.errT && errors.Is(ctx.Err(), context.Canceled) && !a.below {
+		a.below = true
 		a.note("")
 	}
 }

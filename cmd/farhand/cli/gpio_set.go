@@ -140,6 +140,7 @@ func (a *app) stay(ctx context.Context, at spot, lines []wire.GPIOValue, end wir
 			err = ctx.Err()
 		}
 	}
+	a.belowInterrupt(ctx)
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), closing)
 	defer cancel()
 	if _, failed := at.session.ReleaseLines(bounded, at.device, kept...); ctx.Err() != nil {

@@ -52,6 +52,7 @@ func (a *app) askSecret(ctx context.Context, question string) (line string, err 
 		term.Restore(int(f.Fd()), before)
 		if err != nil { // the question still stands on its line
 			fmt.Fprintln(a.env.Stderr)
+			a.below = true
 		}
 	}()
 	if a.secrets == nil { // one for all questions: it may read ahead

@@ -104,6 +104,42 @@ func TestInterruptEndsAWatch(t *testing.T) {
 	}
 }
 
+// What the terminal shows of Ctrl-C has a line of its own.
+func TestInterruptHasItsLine(t *testing.T) {
+	leak.Check(t)
+	r := clienttest.New(t)
+	b := newBench(r)
+	hangs := make(chan struct{})
+	r.Change(func() {
+		r.Handle = func(env wire.Envelope) (wire.Type, any, error) {
+			if env.Type == wire.TExecuteCommand {
+				close(hangs)
+				return "", nil, nil // no answer
+			}
+			return b.handle(env)
+		}
+	})
+	for _, c := range []struct {
+		args, seen, after string
+		code              int
+	}{
+		{"exec pi -- sleep 100", "", "\r\n\x1b[31mfarhand:\x1b[0m interrupted", 255},
+		{"gpio set pi GPIO17=1 --stay", "GPIO17", "\r\n\r\n", 0},
+		{"gpio watch pi GPIO17", "rising", "\r\n\r\n", 0},
+	} {
+		s := newTerminal(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		code := s.run(ctx, r, strings.Fields(c.args)...)
+		if c.seen == "" {
+			<-hangs
+		}
+		s.wait(c.seen)
+		cancel()
+		exit(t, code, c.code)
+		s.wait(c.after)
+	}
+}
+
 // Before anything has begun it is an interrupt like any other, and so it is for
 // what isn't done before its end.
 func TestInterruptOfWhatIsNoWatch(t *testing.T) {
