@@ -132,6 +132,12 @@ func (c *Client) linkFailure(ctx context.Context, err error) error {
 	if untrusted(err) {
 		return &linkError{RelayUntrusted, "the certificate of the relay at " + c.base.Host + " is not trusted", err}
 	}
+	// Of a connection that wasn't made it is said why, and where to if that is news.
+	if op := (*net.OpError)(nil); errors.As(err, &op) && op.Op == "dial" && op.Err != nil {
+		if err = op.Err; op.Addr != nil && op.Addr.String() != c.base.Host {
+			err = fmt.Errorf("%s: %w", op.Addr, op.Err)
+		}
+	}
 	return &linkError{RelayUnreachable, "the relay at " + c.base.Host + " can't be reached", err}
 }
 

@@ -245,11 +245,16 @@ func TestRefusals(t *testing.T) {
 func TestUnreachable(t *testing.T) {
 	leak.Check(t)
 	c := connect(t, client.Config{URL: "http://127.0.0.1:1", Token: "t"})
-	if _, err := c.Machines(t.Context()); !errors.Is(err, client.RelayUnreachable) {
+	const want = "the relay at 127.0.0.1:1 can't be reached: connect: "
+	if _, err := c.Machines(t.Context()); !errors.Is(err, client.RelayUnreachable) || !strings.HasPrefix(err.Error(), want) {
 		t.Errorf("%v, want RELAY_UNREACHABLE", err)
 	}
-	if _, err := c.Devices(t.Context(), "pi", ""); !errors.Is(err, client.RelayUnreachable) {
+	if _, err := c.Devices(t.Context(), "pi", ""); !errors.Is(err, client.RelayUnreachable) || !strings.HasPrefix(err.Error(), want) {
 		t.Errorf("%v, want RELAY_UNREACHABLE", err)
+	}
+	c = connect(t, client.Config{URL: "http://localhost:1", Token: "t"})
+	if _, err := c.Machines(t.Context()); err == nil || !strings.Contains(err.Error(), "can't be reached: ") || !strings.Contains(err.Error(), ":1: connect: ") {
+		t.Errorf("%v, want where it tried", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
