@@ -30,6 +30,7 @@ func (d *services) openPrivate(ctx context.Context, o Options) error {
 		rules = append(rules, files.PrivateRule(p))
 	}
 	d.private = files.NewPrivate(rules)
+	d.closers = append(d.closers, d.private)
 	d.releases = newReleases(o.Config.Privacy.ReleaseTimeout)
 	mended, err := d.private.Sealed(ctx, true)
 	d.wasOpen = mended
@@ -395,7 +396,9 @@ func checkPrivacy(ctx context.Context, c config.Config, running *Status) []Findi
 	for i, p := range c.Privacy.Private {
 		private[i] = files.PrivateRule(p)
 	}
-	_, err := files.NewPrivate(private).Sealed(ctx, false)
+	entries := files.NewPrivate(private)
+	defer entries.Close()
+	_, err := entries.Sealed(ctx, false)
 	if open, ok := errors.AsType[*files.NotSealed](err); ok {
 		return []Finding{{Level: Warn, About: "privacy", Found: "commands will be off: " + open.Error(), Do: open.Do}}
 	}

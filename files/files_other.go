@@ -25,6 +25,9 @@ func unsupported() error {
 // NewForbidden never fails here.
 func NewForbidden(...string) (*Forbidden, error) { return &Forbidden{}, nil }
 
+// Close does nothing here.
+func (*Private) Close() error { return nil }
+
 // CheckRoot fails with FEATURE_NOT_SUPPORTED.
 func (*Forbidden) CheckRoot(string) error { return unsupported() }
 

@@ -42,6 +42,7 @@ type Private struct {
 	// edits one makes a new one, and may keep the old one under another name.
 	named   map[ident]birth
 	leaving map[ident]leaving // see lose
+	mounts  mounts
 }
 
 type birth struct {
@@ -67,6 +68,16 @@ func NewPrivate(rules []PrivateRule) *Private {
 	}
 	p.look() // remembers where the rules lead
 	return p
+}
+
+// Close gives up what is held of the system. A nil Private has nothing.
+func (p *Private) Close() error {
+	if p == nil {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.mounts.close()
 }
 
 // mac is the digest of parts under the key of this start. No two lists of parts
@@ -116,6 +127,7 @@ type territory struct {
 	tops    map[ident]int      // rules without wildcards lead to these
 	anchors map[ident][]int    // from here on the rest of a rule is matched
 	holders map[ident]struct{} // the directories and links on the way to all of them
+	second  []second           // where there are other paths of places
 	linked  *linked            // nil: not looked yet
 }
 
@@ -131,6 +143,9 @@ func (p *Private) look() *territory {
 		return nil
 	}
 	t := &territory{p: p, tops: make(map[ident]int), anchors: make(map[ident][]int), holders: make(map[ident]struct{})}
+	p.mu.Lock()
+	t.second = p.mounts.look()
+	p.mu.Unlock()
 	for i := range p.rules {
 		t.follow(i)
 	}
@@ -371,6 +386,13 @@ func (s *spot) judge(names []string) (v verdict) {
 	for _, m := range s.marks {
 		v.add(m.n, &rules[m.rule])
 	}
+	s.t.others(names, func(other []string, own int) {
+		for _, w := range s.t.ways {
+			if n := w.glob.Match(other); n > 0 {
+				v.add(max(n-len(other)+len(names), own, 1), &rules[w.rule])
+			}
+		}
+	})
 	return v
 }
 
@@ -381,6 +403,13 @@ func (s *spot) below(names []string) bool {
 		if w.glob.Below(names) {
 			return true
 		}
+	}
+	found := false
+	s.t.others(names, func(other []string, _ int) {
+		found = found || slices.ContainsFunc(s.t.ways, func(w way) bool { return w.glob.Below(other) })
+	})
+	if found {
+		return true
 	}
 	for _, b := range s.bases {
 		if s.t.p.rests[b.rule].Below(names[b.n:]) {

@@ -55,7 +55,9 @@ func (h *hideout) rules(texts ...string) *Private {
 		}
 		rules = append(rules, PrivateRule{Pattern: p, Named: strings.Contains(options, "named"), Shown: strings.Contains(options, "shown")})
 	}
-	return NewPrivate(rules)
+	p := NewPrivate(rules)
+	h.t.Cleanup(func() { p.Close() })
+	return p
 }
 
 func (h *hideout) openPrivate(path string) *Root {
@@ -679,6 +681,87 @@ func TestPrivateMounted(t *testing.T) {
 
 // TestPrivateSpellings: where a name has several spellings, a pattern closes all
 // that it could mean.
+// What lies in something private is private, too, where it is mounted a second time.
+func TestPrivateMountedInPart(t *testing.T) {
+	h := newHideout(t, "@/nothing")
+	h.put("private/deep/inner/"+canaryName, canary)
+	h.put("private/deep/"+canaryName, canary)
+	h.must(os.Chmod(h.in("private"), 0o700))
+	h.put("keys/sub/"+canaryName+".key", canary)
+	h.put("keys/sub/plain", "plain")
+	h.mkdir("private/again")
+	for _, dir := range []string{"public/a b", "public/m2", "public/m3", "public/m4"} {
+		h.mkdir(dir)
+	}
+	h.put("public/file", "")
+	withMounts(t, func() {
+		bind := func(from, to string) func() {
+			mount(t, h.in(from), h.in(to), "", "", unix.MS_BIND)
+			return func() { _ = unix.Unmount(h.in(to), unix.MNT_DETACH) }
+		}
+		defer bind("private/deep", "public/a b")()
+		defer bind("keys/sub", "public/m2")()
+		inside := bind("private/deep", "private/again") // which is private anyway
+		h := h.at(h.dir, "@/private", "@/keys/**/*.key")
+		h.secrets = h.private
+		h.blocked("public/a b/" + canaryName)
+		h.blocked("public/a b/inner/" + canaryName)
+		h.blocked("public/m2/" + canaryName + ".key")
+		h.blocked("private/again/" + canaryName)
+		if got, err := h.read("public/m2/plain"); err != nil || got != "plain" {
+			t.Errorf("beside it: %q, %v", got, err)
+		}
+		h.names(wire.FileList{Path: ".", Recursive: true})
+		if err := h.delete("public/m2", true); wire.CodeOf(err) != wire.PrivacyModeBlocked {
+			t.Errorf("what holds it is deleted: %v", err)
+		}
+
+		// What comes and goes while it runs.
+		later := bind("private/deep/inner", "public/m3")
+		h.blocked("public/m3/" + canaryName)
+		file := bind("private/deep/"+canaryName, "public/file")
+		h.blocked("public/file")
+		again := bind("public/m3", "public/m4")
+		h.blocked("public/m4/" + canaryName)
+		open, ok := errors.AsType[*NotSealed](second0(h.rules("@/private").Sealed(h.ctx, false)))
+		if !ok || !strings.Contains(open.Why, "mounted at") {
+			t.Errorf("it is sealed: %v", open)
+		}
+		again()
+		file()
+		later()
+		h.put("public/m3/new", "new")
+		if got, err := h.read("public/m3/new"); err != nil || got != "new" {
+			t.Errorf("what is no longer mounted: %q, %v", got, err)
+		}
+		inside()
+	})
+}
+
+func TestSecondPlaces(t *testing.T) {
+	text := func(names []string) string { return "/" + strings.Join(names, "/") }
+	var got []string
+	for _, s := range secondPlaces(strings.NewReader(`22 1 8:2 / / rw - ext4 /dev/sda2 rw
+23 22 0:5 / /dev rw - devtmpfs devtmpfs rw
+24 22 0:4 mnt:[4026531840] /run/ns rw - nsfs nsfs rw
+25 22 8:2 /var/lib/x /var/lib/x rw - ext4 /dev/sda2 rw
+26 22 8:3 / /hidden rw - ext4 /dev/sda3 rw
+27 22 8:3 /a\040b /mnt rw shared:1 - ext4 /dev/sda3 rw
+28 22 8:4 / /hidden rw - ext4 /dev/sda4 rw
+29 22 8:2 /srv/private/deep /mnt/deep rw - ext4 /dev/sda2 rw
+30 22 8:3 /a\040b/c /mnt/c rw - ext4 /dev/sda3 rw
+31
+`)) {
+		got = append(got, text(s.place)+" is "+text(s.same))
+	}
+	want := []string{"/mnt/deep is /srv/private/deep", "/srv/private/deep is /mnt/deep"}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+func second0(_ bool, err error) error { return err }
+
 func TestPrivateSpellings(t *testing.T) {
 	h := newHideout(t, "@/stick/docs/*.csv", "@/other/**/x/*.key")
 	h.put("stick/docs/"+canaryName+".csv", canary)

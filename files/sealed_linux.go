@@ -33,6 +33,15 @@ func (p *Private) Sealed(ctx context.Context, mend bool) (mended bool, err error
 			return mended, err
 		}
 	}
+	t := p.look()
+	for _, w := range t.ways {
+		if at := t.mountedElsewhere(w.glob.Prefix()); at != nil {
+			path := shown("/" + strings.Join(at, "/"))
+			return mended, &NotSealed{
+				Rule: p.rules[w.rule].Pattern.String(), Told: p.told(w.rule), Why: "a part of it is mounted at " + path + ", too, where it isn't closed", Do: "umount " + quoted(path),
+			}
+		}
+	}
 	return mended, p.sealedLinks(ctx)
 }
 
