@@ -284,9 +284,9 @@ func (r chatRequest) completion() (wire.LocalLLMCompletion, error) {
 }
 
 type delta struct {
-	Role      string `json:"role,omitempty"`
-	Content   string `json:"content,omitempty"`
-	Reasoning string `json:"reasoning_content,omitempty"`
+	Role      string  `json:"role,omitempty"`
+	Content   *string `json:"content,omitempty"` // there in the first, empty or not: clients take it for the begin
+	Reasoning string  `json:"reasoning_content,omitempty"`
 }
 
 type usage struct {
@@ -368,9 +368,12 @@ func (s *server) stream(w http.ResponseWriter, r *http.Request, request wire.Loc
 		if c.Delta == "" && c.Thinking == "" && c.FinishReason == nil {
 			return nil // it waits its turn
 		}
-		d := delta{Content: c.Delta, Reasoning: c.Thinking}
+		d := delta{Reasoning: c.Thinking}
 		if !e.begun {
 			d.Role = "assistant"
+		}
+		if !e.begun || c.Delta != "" {
+			d.Content = &c.Delta
 		}
 		out.Choices = []choice{{Delta: &d, FinishReason: c.FinishReason}}
 		return e.send(out)
@@ -442,7 +445,11 @@ func (s *server) embeddings(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusBadRequest, "invalid_request_error", "dimensions can't be chosen: they are the model's")
 		return
 	}
-	got, err := s.machine.Embed(r.Context(), wire.LLMEmbed{Model: in.Model, Input: in.Input})
+	if len(in.Input) > maxInputs {
+		refuse(w, http.StatusBadRequest, "invalid_request_error", fmt.Sprintf("input may have %d texts", maxInputs))
+		return
+	}
+	got, err := s.embed(r.Context(), in)
 	if err != nil {
 		fail(w, err)
 		return
@@ -463,6 +470,34 @@ func (s *server) embeddings(w http.ResponseWriter, r *http.Request) {
 		"object": "list", "data": data, "model": in.Model,
 		"usage": map[string]int{"prompt_tokens": tokens, "total_tokens": tokens},
 	})
+}
+
+// maxInputs is how many texts OpenAI's API takes at once, which is more than a machine
+// does.
+const maxInputs = 2048
+
+// embed asks a machine for vectors as often as it takes.
+func (s *server) embed(ctx context.Context, in embedRequest) (all wire.LLMEmbeddings, err error) {
+	tokens := 0
+	all.Tokens = &tokens
+	for rest := in.Input; ; {
+		n, size := 0, 0
+		for n < len(rest) && n < wire.MaxEmbedInputs && (n == 0 || size+len(rest[n]) <= wire.MaxEmbedBytes) {
+			size += len(rest[n])
+			n++
+		}
+		got, err := s.machine.Embed(ctx, wire.LLMEmbed{Model: in.Model, Input: rest[:n]})
+		if err != nil {
+			return wire.LLMEmbeddings{}, err
+		}
+		all.Embeddings = append(all.Embeddings, got.Embeddings...)
+		if got.Tokens != nil {
+			tokens += *got.Tokens
+		}
+		if rest = rest[n:]; len(rest) == 0 {
+			return all, nil
+		}
+	}
 }
 
 // packed is a vector as OpenAI's own clients ask for it: 32-bit floats, little

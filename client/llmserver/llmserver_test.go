@@ -16,12 +16,13 @@ import (
 
 // board is a machine whose model says what it is told to.
 type board struct {
-	chunks []wire.LocalLLMChunk
-	answer wire.LocalLLMResponse
-	err    error
-	asked  wire.LocalLLMCompletion
-	gone   chan struct{} // closed when a completion was given up; nil: none waits
-	began  chan struct{} // closed when one begins, unless nil
+	chunks   []wire.LocalLLMChunk
+	answer   wire.LocalLLMResponse
+	err      error
+	asked    wire.LocalLLMCompletion
+	embedded int           // how often
+	gone     chan struct{} // closed when a completion was given up; nil: none waits
+	began    chan struct{} // closed when one begins, unless nil
 }
 
 func (b *board) Complete(ctx context.Context, req wire.LocalLLMCompletion, piece func(wire.LocalLLMChunk) error) (wire.LocalLLMResponse, error) {
@@ -51,6 +52,7 @@ func (b *board) LLM(context.Context) (wire.LLMStatus, error) {
 
 func (b *board) Embed(_ context.Context, r wire.LLMEmbed) (wire.LLMEmbeddings, error) {
 	three := 3
+	b.embedded++
 	out := wire.LLMEmbeddings{Tokens: &three}
 	for range r.Input {
 		out.Embeddings = append(out.Embeddings, []float32{1, -0.5})
@@ -122,7 +124,9 @@ func TestStream(t *testing.T) {
 		}
 		counted = c.Usage
 		for _, choice := range c.Choices {
-			content += choice.Delta.Content
+			if choice.Delta.Content != nil {
+				content += *choice.Delta.Content
+			}
 			thoughts += choice.Delta.Reasoning
 		}
 	}
@@ -218,6 +222,9 @@ func TestStop(t *testing.T) {
 				t.Errorf("%q until %s in pieces of %d: %s %v", c.answer, c.stop, size, text, err)
 			}
 			_, text = post(t, url, ask+`,"stream":true,"stream_options":{"include_usage":true}}`)
+			if first, _, _ := strings.Cut(text, "\n"); !strings.Contains(first, `"role":"assistant","content":"`) {
+				t.Errorf("%q until %s begins with %s", c.answer, c.stop, first)
+			}
 			if c.reason == "stop" && strings.Contains(text, `"choices":[]`) {
 				t.Errorf("%q until %s: what nobody counted is told: %s", c.answer, c.stop, text)
 			}
@@ -228,7 +235,9 @@ func TestStop(t *testing.T) {
 					continue
 				}
 				for _, choice := range piece.Choices {
-					got += choice.Delta.Content
+					if choice.Delta.Content != nil {
+						got += *choice.Delta.Content
+					}
 					if choice.FinishReason != nil {
 						reason += *choice.FinishReason
 					}
@@ -294,7 +303,20 @@ func TestModelsAndEmbeddings(t *testing.T) {
 	if _, text := post(t, url+"/v1/embeddings", `{"model":"m","input":"a","encoding_format":"base64"}`); !strings.Contains(text, `"AACAPwAAAL8="`) {
 		t.Error(text)
 	}
-	for _, bad := range []string{`7`, `[[1,2]]`, `"a","dimensions":64`, `"a","encoding_format":"int8"`} {
+	many := func(n, size int) string {
+		return strings.TrimSuffix(strings.Repeat(fmt.Sprintf("%q,", strings.Repeat("x", size)), n), ",")
+	}
+	for _, c := range []struct{ n, size, asked int }{{600, 1, 3}, {3, wire.MaxEmbedBytes / 2, 2}, {2, wire.MaxEmbedBytes, 2}} {
+		b := &board{}
+		_, text := post(t, start(t, b)+"/v1/embeddings", `{"model":"m","input":[`+many(c.n, c.size)+`]}`)
+		var got struct {
+			Data []struct{ Index int }
+		}
+		if err := json.Unmarshal([]byte(text), &got); err != nil || len(got.Data) != c.n || got.Data[c.n-1].Index != c.n-1 || b.embedded != c.asked {
+			t.Errorf("%d inputs of %d: %d vectors, asked %d times, %v", c.n, c.size, len(got.Data), b.embedded, err)
+		}
+	}
+	for _, bad := range []string{`[` + many(maxInputs+1, 1) + `]`, `7`, `[[1,2]]`, `"a","dimensions":64`, `"a","encoding_format":"int8"`} {
 		if status, _ := post(t, url+"/v1/embeddings", `{"model":"m","input":`+bad+`}`); status != 400 {
 			t.Errorf("%s gives %d", bad, status)
 		}
