@@ -64,6 +64,10 @@ type Node struct {
 
 	accepted chan *conn
 
+	// telling is held while what is known of who is there changes, until that was
+	// told: what happens in between would be told before it.
+	telling sync.Mutex
+
 	mu     sync.Mutex
 	closed bool
 	peers  map[string]time.Time // when each was heard of last, ourselves included
@@ -153,7 +157,8 @@ func (n *Node) Peers() []string {
 }
 
 // OnChange has f told when an instance came or went, this one included: then the
-// NATS servers did. f is called by one goroutine at a time and must not block.
+// NATS servers did. f is called by one goroutine at a time, in the order in which
+// that happened, and must not block or dial.
 func (n *Node) OnChange(f func(id string, alive bool)) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -263,6 +268,8 @@ func (n *Node) heard(m *nats.Msg) {
 		}
 		return
 	}
+	n.telling.Lock()
+	defer n.telling.Unlock()
 	n.mu.Lock()
 	_, known := n.peers[id]
 	n.peers[id] = time.Now()
@@ -285,6 +292,8 @@ func (n *Node) heard(m *nats.Msg) {
 
 // gone strikes an instance off and resets the connections to it.
 func (n *Node) gone(id string) {
+	n.telling.Lock()
+	defer n.telling.Unlock()
 	n.mu.Lock()
 	_, known := n.peers[id]
 	delete(n.peers, id)
