@@ -87,6 +87,9 @@ func (c *Client) refusal(status int, body []byte) error {
 			return &linkError{RelayUnreachable, "the relay at " + c.base.Host + " can't serve", fmt.Errorf("HTTP %d %s", status, http.StatusText(status))}
 		}
 	}
+	if status == http.StatusServiceUnavailable && e.Code == unavailable { // the relay itself, and not the machine
+		return &linkError{RelayUnreachable, "the relay at " + c.base.Host + " can't serve", errors.New(e.Message)}
+	}
 	if status == http.StatusUnauthorized && e.Code != wire.AuthFailed {
 		// Whatever it is called, callers ask one question: sign in again?
 		e.With("relay_code", string(e.Code))
@@ -94,6 +97,9 @@ func (c *Client) refusal(status int, body []byte) error {
 	}
 	return e.With("status", status)
 }
+
+// unavailable is the relay's code for that it can't answer anything now.
+const unavailable wire.Code = "UNAVAILABLE"
 
 func statusCode(status int) wire.Code {
 	switch status {

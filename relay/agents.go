@@ -70,8 +70,7 @@ func (r *Relay) agentEndpoint(ctx context.Context, guests bool) http.Handler {
 			return
 		case err != nil:
 			r.log.Error("agent's token not looked up", "err", err.Error())
-			w.Header().Set("Retry-After", "5")
-			refuse(w, http.StatusServiceUnavailable, "temporarily_unavailable", "try again later")
+			notNow(w, q, "5", http.StatusServiceUnavailable, "temporarily_unavailable", "try again later")
 			return
 		}
 		if !guests { // others count where they came to
@@ -147,12 +146,23 @@ func (r *Relay) passOnAgent(ctx context.Context, w http.ResponseWriter, q *http.
 			if bounded.Err() == nil {
 				r.log.Warn("agent's request not passed on", "instance", instance, "err", err.Error())
 			}
-			w.Header().Set("Retry-After", "1")
-			refuse(w, http.StatusBadGateway, string(wire.OpUnconfirmed), "the relay's instance that has the session didn't answer; it may have happened: look before repeating it")
+			notNow(w, q, "1", http.StatusBadGateway, string(wire.OpUnconfirmed), "the relay's instance that has the session didn't answer; it may have happened: look before repeating it")
 		},
 		ErrorLog: slog.NewLogLogger(r.log.Handler(), slog.LevelDebug),
 	}
 	proxy.ServeHTTP(w, out)
+}
+
+// notNow refuses a request that would be answered at another time, or by another
+// instance. A stream of a session, which is GET, is broken off instead: a client
+// asks for it again, as for one that a lost link has ended, while some take a
+// refusal as the end of the session.
+func notNow(w http.ResponseWriter, q *http.Request, retryAfter string, status int, code, text string) {
+	if q.Method == http.MethodGet && q.Header.Get(sessionHeader) != "" {
+		panic(http.ErrAbortHandler)
+	}
+	w.Header().Set("Retry-After", retryAfter)
+	refuse(w, status, code, text)
 }
 
 // touched says whether anything of a body was read.

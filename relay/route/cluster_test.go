@@ -450,8 +450,32 @@ func TestClusterCutOff(t *testing.T) {
 	all := startCluster(t, 2)
 	all[0].robot(wire.Files).connect()
 	settled(t, all, all[0])
+	f := &following{t: t}
+	defer f.end()
+	f.at(all[1])
+	f.want(events.MachineOnline)
 	all[0].nats.Kill()
 	until(t, "the machine's socket is closed", func() bool { return all[0].srv.known(owner, machID).online() == nil })
+	// Nobody is let in meanwhile who is still known: another instance may serve them.
+	for _, b := range all {
+		until(t, "the instance knows that it is cut off", b.srv.cutOff)
+		for path, token := range map[string]string{"/ws/operator": opTok, "/ws/local-executor": devTok} {
+			if _, status := b.dial(path, token); status != http.StatusServiceUnavailable {
+				t.Errorf("%s of an instance that is cut off: %d", path, status)
+			}
+		}
+		if status, code := b.apiCode("GET", "/api/events", opTok, nil); status != http.StatusServiceUnavailable || code != codeUnavailable {
+			t.Errorf("events of an instance that is cut off: %d %s", status, code)
+		}
+	}
+	until(t, "its events end, so that their reader goes to where they are heard of", func() bool {
+		select {
+		case _, goesOn := <-f.lines:
+			return !goesOn
+		default:
+			return false
+		}
+	})
 	all[0].nats.Restart()
 	all[0].nats.Ready()
 	until(t, "nobody has the machine", func() bool {
@@ -487,6 +511,7 @@ func (f *following) at(b *bench) {
 	go func() {
 		defer close(done)
 		defer res.Body.Close()
+		defer close(lines)
 		for s := bufio.NewScanner(res.Body); s.Scan(); {
 			lines <- s.Text()
 		}

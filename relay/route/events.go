@@ -43,6 +43,10 @@ func (s *Server) getEvents(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer s.leave()
+	if s.cutOff() {
+		s.replyError(w, wire.Errorf(codeUnavailable, "cut off from NATS: try again"))
+		return
+	}
 	op, ok := s.operatorOf(w, r)
 	if !ok {
 		return
@@ -112,6 +116,9 @@ func (f *feedReader) run(op access.Operator) {
 		case <-f.r.Context().Done():
 			return
 		case <-f.srv.ctx.Done():
+			return
+		}
+		if f.srv.cutOff() { // others hear what happens, and the reader comes to one of them
 			return
 		}
 		// What it may see, if anything, is asked anew each time.

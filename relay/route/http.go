@@ -102,7 +102,7 @@ func statusOf(c wire.Code) int {
 		return http.StatusTooManyRequests
 	case wire.RequestTimeout, wire.OpUnconfirmed:
 		return http.StatusGatewayTimeout
-	case wire.MachineUnreachable:
+	case wire.MachineUnreachable, codeUnavailable:
 		return http.StatusServiceUnavailable
 	default:
 		return http.StatusBadGateway

@@ -60,6 +60,10 @@ func (s *Server) serveOperator(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer s.leave()
+	if s.cutOff() {
+		deny(w, http.StatusServiceUnavailable, "cut off from NATS")
+		return
+	}
 	if !sameOrigin(r) {
 		deny(w, http.StatusForbidden, "foreign origin")
 		return

@@ -524,6 +524,11 @@ func (s *Server) isolated() {
 	}
 }
 
+// cutOff says that isolated was the last that was heard. Until that is over nobody
+// is let in: whom this instance still knows it could connect to nothing, while
+// another one would serve them.
+func (s *Server) cutOff() bool { return s.places != nil && !s.places.node.Alive(s.places.node.ID()) }
+
 // recordChanged hears that another instance ended a session.
 func (s *Server) recordChanged(ev store.Event) {
 	parts := store.Split(ev.Key)

@@ -275,12 +275,13 @@ func (s *Server) isClosed() bool {
 }
 
 // track puts a socket under the sweeper and under Shutdown. It says false if the
-// Server is shutting down; the socket is tracked all the same.
+// Server is shutting down, or cut off from the other instances; the socket is
+// tracked all the same.
 func (s *Server) track(k *socket) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.sockets[k] = struct{}{}
-	return !s.closed
+	return !s.closed && !s.cutOff()
 }
 
 func (s *Server) untrack(k *socket) {
