@@ -277,8 +277,30 @@ func TestMCPOAuthRefusals(t *testing.T) {
 			t.Errorf("%s: %d %v", body, status, out)
 		}
 	}
-	id := b.registerAgent("x")
+	// Of a program that names pages of its own, too, the addresses on loopback count.
+	status, out := b.post("/api/oauth/register", "application/json", `{"client_name": "editor", "redirect_uris": ["https://editor.example/redirect", "editor://callback", "http://127.0.0.1", "http://[::1]/cb"]}`)
+	if status != http.StatusCreated || fmt.Sprint(out["redirect_uris"]) != "[http://127.0.0.1 http://[::1]/cb]" {
+		t.Fatalf("registering an editor: %d %v", status, out)
+	}
+	id := out["client_id"].(string)
 	at := b.signedIn()
+	for uri, want := range map[string]string{
+		"http://127.0.0.1:33418/": "http://127.0.0.1:33418", "http://127.0.0.1:33418": "http://127.0.0.1:33418", "http://127.0.0.1": "http://127.0.0.1",
+		"http://[::1]:4711/cb":            "http:", // a browser takes no address of IPv6 from a policy, and wouldn't follow
+		"https://editor.example/redirect": "", "editor://callback": "", "http://127.0.0.1/cb": "", "http://[::1]/": "", "http://localhost/": "",
+		"http://127.0.0.2/": "", "http://127.0.0.1@evil.example/": "", "http://127.0.0.1.evil.example/": "", "http://127.0.0.1/?x": "", "http://127.0.0.1/#x": "",
+		"http://[::ffff:127.0.0.1]/": "", "http://127.1/": "", "http://2130706433/": "", "https://127.0.0.1/": "", "//127.0.0.1/": "", `http://127.0.0.1\@evil.example/`: "", "http://127.0.0.1/./": "",
+	} {
+		p := at.get(b.ask(id, url.Values{"redirect_uri": {uri}}))
+		switch csp := p.header.Get("Content-Security-Policy"); {
+		case want == "" && (p.status != http.StatusBadRequest || !strings.Contains(p.body, "known here")):
+			t.Errorf("asked to answer to %s: %d at %s", uri, p.status, p.at)
+		case want != "" && (p.status != http.StatusOK || !strings.Contains(csp, "form-action 'self' "+want+";")):
+			t.Errorf("asked to answer to %s: %d, %s", uri, p.status, csp)
+		}
+	}
+
+	id = b.registerAgent("x")
 	for what, path := range map[string]string{
 		"another client": b.ask(id[:len(id)-4]+"AAAA", nil), "another path": b.ask(id, url.Values{"redirect_uri": {"http://127.0.0.1:1/other"}}),
 		"another host": b.ask(id, url.Values{"redirect_uri": {"http://localhost:1/callback"}}),

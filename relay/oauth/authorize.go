@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"regexp"
 	"time"
@@ -203,11 +204,16 @@ func (s *Server) redeemCode(ctx context.Context, p map[string]string) (issued, e
 }
 
 // redirectOrigin is the scheme and host of a known redirect, for the consent
-// page's form-action.
+// page's form-action. A policy has no words for addresses of IPv6, and of IPv4 for
+// 127.0.0.1 alone (CSP 3 section 6.7.2.8): browsers don't follow an answer to
+// another one, so there it is the scheme.
 func redirectOrigin(uri string) string {
 	u, err := url.Parse(uri)
 	if err != nil {
 		return ""
+	}
+	if host := u.Hostname(); host != "127.0.0.1" && net.ParseIP(host) != nil {
+		return u.Scheme + ":"
 	}
 	return u.Scheme + "://" + u.Host
 }

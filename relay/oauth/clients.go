@@ -1,6 +1,7 @@
 package oauth
 
 import (
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"io"
@@ -79,7 +80,8 @@ func (c client) mayRedirect(uri string) bool {
 	}
 	return slices.ContainsFunc(c.Redirects, func(one string) bool {
 		r, err := url.Parse(one)
-		return err == nil && r.Hostname() == u.Hostname() && r.EscapedPath() == u.EscapedPath()
+		// Programs that make an address of it write the path that isn't there as "/".
+		return err == nil && r.Hostname() == u.Hostname() && cmp.Or(r.EscapedPath(), "/") == cmp.Or(u.EscapedPath(), "/")
 	})
 }
 
@@ -121,17 +123,17 @@ func (s *Server) register(r *http.Request) (any, error) {
 	if json.Unmarshal(body, &in) != nil || len(in.Redirects) == 0 {
 		return nil, errMetadata
 	}
-	if len(in.Redirects) > maxRedirects {
-		return nil, errRedirect
-	}
 	if in.Grants != nil && !slices.Contains(in.Grants, grantCode) || in.Responses != nil && !slices.Contains(in.Responses, "code") {
 		return nil, &oauthError{status: 400, code: "invalid_client_metadata", description: "only the authorization_code grant with the response type code"}
 	}
-	c := client{Name: wire.Clean(in.Name, maxClientName), Redirects: in.Redirects}
-	for _, uri := range in.Redirects {
-		if _, err := loopbackRedirect(uri); err != nil {
-			return nil, err
-		}
+	// Some programs name addresses of pages of theirs beside those on the user's own
+	// machine. What isn't registered isn't answered to (RFC 7591 section 3.2.1).
+	c := client{Name: wire.Clean(in.Name, maxClientName), Redirects: slices.DeleteFunc(in.Redirects, func(uri string) bool {
+		_, err := loopbackRedirect(uri)
+		return err != nil
+	})}
+	if len(c.Redirects) == 0 || len(c.Redirects) > maxRedirects {
+		return nil, errRedirect
 	}
 	id, err := s.clientID(c)
 	if err != nil {
