@@ -228,6 +228,8 @@ func TestRefusals(t *testing.T) {
 	}{
 		"a code of the relay":  {409, wire.Errorf(wire.MachineAmbiguous, "which?"), wire.MachineAmbiguous},
 		"a status of a proxy":  {502, &wire.Error{}, client.RelayUnreachable},
+		"the relay itself":     {503, wire.Errorf("UNAVAILABLE", "cut off"), client.RelayUnreachable},
+		"the machine":          {503, wire.Errorf(wire.MachineUnreachable, "away"), wire.MachineUnreachable},
 		"a page of some other": {404, &wire.Error{}, wire.InternalError},
 	} {
 		r.Change(func() {

@@ -22,6 +22,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"farhand/client"
+	"farhand/internal/badlink"
 	"farhand/internal/natstest"
 	"farhand/wire"
 )
@@ -222,13 +223,33 @@ type relayCluster struct {
 	addrs  []string
 	scrape []string // where each shows its numbers
 	relays []*process
+	links  []*badlink.Link // each one's way to NATS; nil: a straight one
+	sick   []atomic.Bool   // what the balancer leaves out
 }
 
 func newRelayCluster(t *testing.T, n int) *relayCluster {
 	t.Helper()
-	c := &relayCluster{bench: bareBench(t), nats: natstest.Start(t), relays: make([]*process, n)}
+	return newRelayClusterBy(t, n, false)
+}
+
+// newRelayClusterBy makes one whose instances reach NATS by links that can be
+// broken, if links is set.
+func newRelayClusterBy(t *testing.T, n int, links bool) *relayCluster {
+	t.Helper()
+	c := &relayCluster{bench: bareBench(t), nats: natstest.Start(t), relays: make([]*process, n), links: make([]*badlink.Link, n), sick: make([]atomic.Bool, n)}
 	for range n {
 		c.addrs, c.scrape = append(c.addrs, address(t)), append(c.scrape, address(t))
+	}
+	for i := range c.links {
+		if !links {
+			break
+		}
+		l, err := badlink.Listen(t.Context(), "127.0.0.1:0", strings.TrimPrefix(c.nats.URL, "nats://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { l.Close() })
+		c.links[i] = l
 	}
 	c.balance()
 	c.start(0)
@@ -243,8 +264,12 @@ func newRelayCluster(t *testing.T, n int) *relayCluster {
 
 func (c *relayCluster) start(i int) {
 	c.t.Helper()
+	at := c.nats.URL
+	if c.links[i] != nil {
+		at = "nats://" + c.links[i].Addr()
+	}
 	c.relays[i] = start(c.t, fmt.Sprint("relay ", i), c.env(), program("farhand-relay"), "run", "--listen", c.addrs[i],
-		"--data-dir", filepath.Join(c.dir, fmt.Sprint("relay", i)), "--nats", c.nats.URL, "--public-url", c.url,
+		"--data-dir", filepath.Join(c.dir, fmt.Sprint("relay", i)), "--nats", at, "--public-url", c.url,
 		"--metrics-listen", c.scrape[i], "--instance", fmt.Sprint("relay", i))
 }
 
@@ -289,7 +314,11 @@ func (c *relayCluster) balance() {
 			all.Go(func() {
 				defer conn.Close()
 				for i := range c.addrs {
-					relay, err := net.Dial("tcp", c.addrs[(turn+i)%len(c.addrs)])
+					at := (turn + i) % len(c.addrs)
+					if c.sick[at].Load() {
+						continue
+					}
+					relay, err := net.Dial("tcp", c.addrs[at])
 					if err != nil {
 						continue
 					}

@@ -531,3 +531,31 @@ func TestHeir(t *testing.T) {
 		t.Errorf("of nobody %q", h)
 	}
 }
+
+// What can't be answered now is refused, except for a stream of a session: clients
+// take a refusal of that as the end of the session, and a lost link as what it is.
+func TestNotNow(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		notNow(w, q, "5", http.StatusServiceUnavailable, "temporarily_unavailable", "try again later")
+	}))
+	defer server.Close()
+	for _, c := range []struct {
+		method, session string
+		broken          bool
+	}{{http.MethodPost, "a.b", false}, {http.MethodDelete, "a.b", false}, {http.MethodGet, "", false}, {http.MethodGet, "a.b", true}} {
+		q, err := http.NewRequest(c.method, server.URL, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.session != "" {
+			q.Header.Set(sessionHeader, c.session)
+		}
+		res, err := server.Client().Do(q)
+		if err == nil {
+			res.Body.Close()
+		}
+		if broken := err != nil; broken != c.broken || !broken && (res.StatusCode != http.StatusServiceUnavailable || res.Header.Get("Retry-After") != "5") {
+			t.Errorf("%s of session %q: %v %v", c.method, c.session, res, err)
+		}
+	}
+}
