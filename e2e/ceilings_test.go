@@ -135,7 +135,7 @@ func TestCeilingToken(t *testing.T) {
 		}
 	})
 	t.Run("expiry", func(t *testing.T) {
-		agent := b.with(b.newToken("soon", "--expires", "1s"))
+		agent := b.with(b.newToken("soon", "--expires", "10s"))
 		agent.must("exec", "--", "true")
 		eventually(t, "the end of a token", func() error {
 			if r := agent.run("ls"); r.code != 77 || !strings.Contains(r.stderr, "AUTH_FAILED") {
