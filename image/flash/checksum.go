@@ -67,7 +67,7 @@ func parseSum(text, image string) (sum [sha256.Size]byte, err error) {
 		all = named
 	}
 	if len(all) == 0 {
-		return sum, fmt.Errorf("there is no SHA-256 of %s in it", image)
+		return sum, fmt.Errorf("there is no SHA-256 of %s in it; fetch it again, or remove it", image)
 	}
 	if slices.ContainsFunc(all, func(other string) bool { return other != all[0] }) {
 		return sum, fmt.Errorf("there are several checksums of %s in it", image)

@@ -21,10 +21,9 @@ func (a *app) flash() *cobra.Command {
 		Short: "Write the appliance's image onto a card, with its settings",
 		Long: `flash writes an image (plain, .xz or .gz) onto a card, reads it back, and puts the
 card's settings onto its first partition. With the .bmap file beside the image only
-what has content is written, and one with the checksum (NAME.sha256) is compared
-before anything is. A disk that is in use is refused, and before anything is
-overwritten flash asks once. Writing to a device takes Linux and root; elsewhere,
-write to a file.
+what has content is written. If its checksum lies beside it (NAME.sha256), that is
+compared first. A disk that is in use is refused, and before anything is overwritten
+flash asks once. Writing to a device takes Linux and root; elsewhere, write to a file.
 
 If you are signed in to a relay, the card gets a claim key of its own, good for one
 machine and 7 days: the machine pairs with nobody looking, and is yours. Otherwise it
@@ -112,7 +111,7 @@ func (a *app) writeCard(ctx context.Context, source *flash.Source, target flash.
 	if err != nil {
 		return flash.Result{}, err
 	}
-	files := func(ctx context.Context) (map[string][]byte, error) {
+	files := func(ctx context.Context) (_ map[string][]byte, err error) {
 		if s.Farhand.ClaimKey, err = claim.key(ctx); err != nil {
 			return nil, err
 		}
