@@ -34,7 +34,7 @@ func (o taker) Send(_ context.Context, _ string, d wire.StreamData) error {
 func TestCrowd(t *testing.T) {
 	leak.Check(t)
 	h := NewHub(HubOptions{Memory: 96 << 10})
-	x, err := h.Share(1 << 10)
+	x, err := h.Share(1<<10, Owner{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +115,7 @@ func TestCrowd(t *testing.T) {
 func TestViewThatEndsAtOnce(t *testing.T) {
 	h := NewHub(HubOptions{})
 	defer h.Close()
-	x, err := h.Share(1 << 10)
+	x, err := h.Share(1<<10, Owner{})
 	if err != nil {
 		t.Fatal(err)
 	}

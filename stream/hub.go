@@ -57,8 +57,9 @@ type Hub struct {
 	mu      sync.Mutex
 	closed  bool
 	streams map[string]*Stream
-	past    []*Stream // those of them that have ended, the oldest first
-	reserve int       // bytes that the rings of the others may take
+	past    []*Stream      // those of them that have ended, the oldest first
+	reserve int            // bytes that the rings of the others may take
+	taken   map[string]int // of them, by who opened them: see Owner.payer
 	senders sync.WaitGroup
 }
 
@@ -71,7 +72,7 @@ func NewHub(o HubOptions) *Hub {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Hub{opts: o, streams: make(map[string]*Stream)}
+	return &Hub{opts: o, streams: make(map[string]*Stream), taken: make(map[string]int)}
 }
 
 // Alive returns nil once the hub's lock was free, which every stream needs. The
@@ -83,9 +84,15 @@ func (h *Hub) Alive(ctx context.Context) error {
 	})
 }
 
+// fair is how many times what stays free one holder's rings may take, so that
+// there is always some for others: one alone has at most 7/8 of the memory, and who
+// comes after two that take what they can still finds 1/15 of it.
+const fair = 7
+
 // Open makes a stream. Nobody receives it until Attach. If all rings together
 // would take more memory than they may, the oldest that has ended goes; without
-// one it is SHIM_OVERLOADED.
+// one it is SHIM_OVERLOADED, as it is if those of one holder would take more than
+// their share.
 func (h *Hub) Open(o Options) (*Stream, error) {
 	o.Ring = cmp.Or(o.Ring, DefaultRing)
 	credit, err := validCredit(o.Credit)
@@ -114,6 +121,11 @@ func (h *Hub) add(s *Stream) error {
 	if h.closed {
 		return wire.Errorf(wire.InternalError, "the daemon is stopping")
 	}
+	if mine := h.taken[o.payer()]; o.Ring > 0 && mine > 0 && !o.again && mine+o.Ring > fair*(h.opts.Memory-h.reserve-o.Ring) {
+		return wire.Errorf(wire.ShimOverloaded, "your open streams take as much memory as one login or token may now").
+			With("stream_memory_bytes", h.opts.Memory).With("stream_memory_yours", mine).
+			With("hint", "close a stream, or raise limits.stream_memory_bytes")
+	}
 	for h.reserve+h.kept()+o.Ring > h.opts.Memory {
 		if len(h.past) == 0 {
 			return wire.Errorf(wire.ShimOverloaded, "the streams that are open take all the memory they may").
@@ -122,7 +134,7 @@ func (h *Hub) add(s *Stream) error {
 		h.forget(h.past[0])
 	}
 	h.streams[s.id] = s
-	h.reserve += o.Ring
+	h.take(s, o.Ring)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.kind != view {
@@ -133,6 +145,16 @@ func (h *Hub) add(s *Stream) error {
 		s.expiry.Stop() // nobody tends it
 	}
 	return nil
+}
+
+// take counts what the ring of a stream that has not ended may take. Called with
+// mu.
+func (h *Hub) take(s *Stream, n int) {
+	h.reserve += n
+	who := s.opts.payer()
+	if h.taken[who] += n; h.taken[who] == 0 {
+		delete(h.taken, who)
+	}
 }
 
 // validCredit is the credit that a request asks for.
@@ -187,7 +209,7 @@ func (h *Hub) ended(s *Stream) {
 	case h.closed:
 		h.forget(s) // Close, which waits for its receiver, may have looked already
 	default:
-		h.reserve -= s.opts.Ring
+		h.take(s, -s.opts.Ring)
 		h.past = append(h.past, s)
 		if len(h.past) > maxPast {
 			h.forget(h.past[0])

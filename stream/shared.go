@@ -17,9 +17,18 @@ import (
 type Shared struct{ s *Stream }
 
 // Share makes a Shared whose ring keeps so many bytes (0: DefaultRing). It counts
-// as a stream of that size; its views cost nothing more.
-func (h *Hub) Share(size int) (*Shared, error) {
-	o := Options{Ring: cmp.Or(size, DefaultRing)}
+// as a stream of that size, by's; its views cost nothing more.
+func (h *Hub) Share(size int, by Owner) (*Shared, error) {
+	return h.share(Options{Owner: by, Ring: cmp.Or(size, DefaultRing)})
+}
+
+// ShareAgain is Share for what an earlier process shared and what goes on in this
+// one: it had its part of the memory then, whatever is by's now.
+func (h *Hub) ShareAgain(size int, by Owner) (*Shared, error) {
+	return h.share(Options{Owner: by, Ring: cmp.Or(size, DefaultRing), again: true})
+}
+
+func (h *Hub) share(o Options) (*Shared, error) {
 	s := h.newStream(o, share, newSource(o))
 	if err := h.add(s); err != nil {
 		return nil, err

@@ -16,7 +16,7 @@ import (
 
 func shared(t *testing.T, h *Hub, size int) *Shared {
 	t.Helper()
-	x, err := h.Share(size)
+	x, err := h.Share(size, Owner{})
 	if err != nil {
 		t.Fatal(err)
 	}

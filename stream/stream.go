@@ -32,6 +32,15 @@ func (o Owner) May(by Owner) bool {
 	}
 }
 
+// payer is whose share of the memory a stream takes: a holder's, or where nothing is
+// known of who is behind a session, the session's.
+func (o Owner) payer() string {
+	if o.Holder != "" {
+		return "holder " + o.Holder
+	}
+	return "session " + o.Session
+}
+
 // Options describe a stream.
 type Options struct {
 	Owner
@@ -46,7 +55,8 @@ type Options struct {
 	// for it; may be empty.
 	Capability wire.Capability
 
-	from int64 // where the receiver of a view begins
+	from  int64 // where the receiver of a view begins
+	again bool  // it was there before this process: see Hub.ShareAgain
 }
 
 // Info describes a stream that exists.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -309,15 +310,16 @@ func TestMemoryIsBounded(t *testing.T) {
 	h := NewHub(HubOptions{Memory: 4 * DefaultRing})
 	defer h.Close()
 	var all []*Stream
-	for range 4 {
+	for range 3 {
 		all = append(all, open(t, h, Options{Owner: alice}))
 	}
+	all = append(all, open(t, h, Options{Owner: Owner{Session: "t", Holder: "bob"}}))
 	if _, err := h.Open(Options{Owner: alice}); !errors.Is(err, wire.ShimOverloaded) {
 		t.Fatalf("a fifth stream: %v", err)
 	}
 	all[0].Write(make([]byte, 2*DefaultRing))
 	all[0].End("done", nil)
-	fifth := open(t, h, Options{Owner: alice}) // the ended one makes room
+	fifth := open(t, h, Options{Owner: Owner{Session: "u", Holder: "carol"}}) // the ended one makes room
 	if _, _, err := h.Attach(wire.StreamAttach{Stream: all[0].ID()}, alice, newOutlet(t, "r")); !errors.Is(err, wire.StreamNotFound) {
 		t.Errorf("the ended stream is still kept: %v", err)
 	}
@@ -326,6 +328,56 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 	if n := h.EndWhere("enough", func(i Info) bool { return i.ID != fifth.ID() }); n != 3 {
 		t.Errorf("%d ended", n)
+	}
+}
+
+// However many take as much as they can, there is some for who comes next; and what
+// was given back, or was there before a restart, counts as if it had never been taken.
+func TestMemoryIsShared(t *testing.T) {
+	h := NewHub(HubOptions{})
+	defer h.Close()
+	as := func(name string) Owner { return Owner{Session: "of " + name, Holder: name, Owner: "owner"} }
+	// fill opens as many as there are to be had.
+	fill := func(by Owner) (all []*Stream) {
+		t.Helper()
+		for {
+			s, err := h.Open(Options{Owner: by})
+			if errors.Is(err, wire.ShimOverloaded) {
+				if wire.AsError(err).Details["hint"] == nil {
+					t.Errorf("%v says nothing of what to do", err)
+				}
+				return all
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, s)
+		}
+	}
+	first := fill(as("a"))
+	second := fill(as("b"))
+	nobody := fill(Owner{Session: "a platform's"}) // which says of nobody who he is
+	if len(first) != 112 || len(second) != 14 || len(nobody) != 1 {
+		t.Errorf("of 128 three have %d, %d, %d", len(first), len(second), len(nobody))
+	}
+	if x, err := h.Share(DefaultRing, as("c")); err != nil {
+		t.Errorf("who comes then finds nothing: %v", err)
+	} else {
+		x.End("done", nil)
+	}
+	if _, err := h.Share(DefaultRing, as("a")); !errors.Is(err, wire.ShimOverloaded) {
+		t.Errorf("more than a share: %v", err)
+	}
+	again, err := h.ShareAgain(DefaultRing, as("a"))
+	if err != nil {
+		t.Fatalf("one of before a restart: %v", err)
+	}
+	again.End("done", nil)
+	for _, s := range slices.Concat(first, second, nobody) {
+		s.End("done", nil)
+	}
+	if n := len(fill(as("a"))); n != 112 {
+		t.Errorf("when all is given back one has %d", n)
 	}
 }
 

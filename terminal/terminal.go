@@ -186,11 +186,15 @@ func (t *terminal) share() error {
 	if !t.pty {
 		size = wire.TerminalPipeRing
 	}
+	rings := hub.Share
+	if t.begun { // with an earlier daemon
+		rings = hub.ShareAgain
+	}
 	var err error
-	if t.out, err = hub.Share(size); err != nil || t.pty {
+	if t.out, err = rings(size, t.owner); err != nil || t.pty {
 		return err
 	}
-	if t.err, err = hub.Share(size); err != nil {
+	if t.err, err = rings(size, t.owner); err != nil {
 		t.out.End(stream.ReasonFailed, nil)
 	}
 	return err

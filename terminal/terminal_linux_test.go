@@ -845,7 +845,7 @@ func TestKilledWhileReading(t *testing.T) {
 				keep(n)
 			}
 			hub := stream.NewHub(stream.HubOptions{})
-			x, err := hub.Share(wire.TerminalRing)
+			x, err := hub.Share(wire.TerminalRing, stream.Owner{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -884,7 +884,7 @@ func FuzzJournal(f *testing.F) {
 		copy(j.mapped, b)
 		hub := stream.NewHub(stream.HubOptions{})
 		defer hub.Close()
-		x, err := hub.Share(wire.TerminalRing)
+		x, err := hub.Share(wire.TerminalRing, stream.Owner{})
 		if err != nil {
 			t.Fatal(err)
 		}
