@@ -34,8 +34,8 @@ type GroupLimits struct {
 }
 
 // childOOMScore is what commands of a protected process get as oom_score_adj
-// (proc_pid_oom_score_adj(5), -1000 to 1000): they go before anything else does.
-const childOOMScore = 500
+// (proc_pid_oom_score_adj(5), -1000 to 1000): of what has as much, they go first.
+const childOOMScore = 950
 
 // Local runs programs as this process' own user, each in a session of its own
 // and with no descriptor but the standard three.
