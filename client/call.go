@@ -87,7 +87,7 @@ func (c *Client) refusal(status int, body []byte) error {
 			return &linkError{RelayUnreachable, "the relay at " + c.base.Host + " can't serve", fmt.Errorf("HTTP %d %s", status, http.StatusText(status))}
 		}
 	}
-	if status == http.StatusServiceUnavailable && e.Code == unavailable { // the relay itself, and not the machine
+	if status == http.StatusServiceUnavailable && e.Code == relayUnavailable { // the relay itself, and not the machine
 		return &linkError{RelayUnreachable, "the relay at " + c.base.Host + " can't serve", errors.New(e.Message)}
 	}
 	if status == http.StatusUnauthorized && e.Code != wire.AuthFailed {
@@ -97,9 +97,6 @@ func (c *Client) refusal(status int, body []byte) error {
 	}
 	return e.With("status", status)
 }
-
-// unavailable is the relay's code for that it can't answer anything now.
-const unavailable wire.Code = "UNAVAILABLE"
 
 func statusCode(status int) wire.Code {
 	switch status {
