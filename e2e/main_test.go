@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"farhand/internal/testenv"
 )
 
 // bin is where the programs are; set once by TestMain.
@@ -51,6 +53,7 @@ func run(m *testing.M) (code int, err error) {
 			return 1, err
 		}
 	}
+	testenv.Hangups()
 	code = m.Run()
 	if left := children(); len(left) > 0 {
 		return 1, fmt.Errorf("processes were left behind: %s", strings.Join(left, ", "))

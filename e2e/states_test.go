@@ -292,6 +292,22 @@ func TestStop(t *testing.T) {
 	}
 }
 
+// nohup farhandd run goes on when its terminal hangs up. The commands that it runs are
+// no worse off for that.
+func TestNohup(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.claim("files,shell")
+	b.daemon.stop()
+	b.daemon = start(t, "daemon", b.env(), "sh", "-c", `trap "" HUP; exec "$@"`, "sh", program("farhandd"), "run", "--config", b.toml())
+	b.daemon.await(0, `^Online`)
+	b.daemon.signal(syscall.SIGHUP)
+	if r := b.owner.run("exec", "--", "sh", "-c", "kill -HUP $$"); r.code != 128+int(syscall.SIGHUP) {
+		t.Errorf("a command that is hung up gives %+v", r)
+	}
+	b.daemon.stop()
+}
+
 // What the running daemon says about itself.
 func TestStatusAndDoctor(t *testing.T) {
 	t.Parallel()

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"farhand/internal/leak"
+	"farhand/internal/testenv"
 	"farhand/stream"
 	"farhand/wire"
 )
@@ -28,6 +29,11 @@ var (
 
 // patience bounds everything that is waited for.
 const patience = 30 * time.Second
+
+func TestMain(m *testing.M) {
+	testenv.Hangups()
+	os.Exit(m.Run())
+}
 
 type bench struct {
 	t     *testing.T

@@ -15,6 +15,9 @@ func main() {
 	hangups := make(chan os.Signal, 1)
 	switch {
 	case signal.Ignored(syscall.SIGHUP): // as nohup leaves it
+		// Heard, and nothing done about: commands would inherit that it is ignored, and
+		// their terminals could hang up in vain.
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	case os.Getenv("NOTIFY_SOCKET") != "": // a service manager's word for reading the configuration again
 		signal.Notify(hangups, syscall.SIGHUP)
 	default: // the terminal is gone

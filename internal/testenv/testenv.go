@@ -4,7 +4,9 @@ package testenv
 
 import (
 	"os"
+	"os/signal"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -32,6 +34,14 @@ func must(list, name string) bool {
 		}
 	}
 	return false
+}
+
+// Hangups has SIGHUP end what tests start even where it doesn't end this run, as nohup
+// has it: that a signal is ignored is inherited.
+func Hangups() {
+	if signal.Ignored(syscall.SIGHUP) {
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
+	}
 }
 
 // LabVar names the environment variable that is 1 in the guest of the kernel
